@@ -7,8 +7,9 @@ generation and its tool.
 
 TURNS chats begin at once, each behind TOKENS tokens that no other one has, and call a tool of an MCP server in every round, whatever the
 model would rather do: the first call is required, which holds later ones to the form of a call, a bias has these begin, and the turn's
-tokens end in the fourth round. Then QUIET such turns come one after the other, and what their times leave over is told for each round. Fails unless
-each turn has four rounds and later ones read LEAST per cent of their prompts from the cache. Only the standard library is needed.
+tokens end in the fourth round. Then QUIET such turns come one after the other. What a round takes is the service's own time from the last token of
+a generation to the admission of the next one, as its turn tells it (`timings.turn.own_ms`), without the tool. Fails unless each turn has four rounds
+and later ones read LEAST per cent of their prompts from the cache. Only the standard library is needed.
 """
 import argparse
 import concurrent.futures
@@ -59,15 +60,13 @@ class Turns:
                 "reasoning_effort": "none", "temperature": 0, "cache_salt": str(number)}
 
     def turn(self, number):
-        """Rounds, tokens of the later rounds' prompts, those of them that were read from the cache, and what each took over, in us."""
+        """Rounds, tokens of the later rounds' prompts, those of them that were read from the cache, and the service's own time a round, in us."""
         body = self.body(number)
         first = self.asked(f"{CHAT}/input_tokens", body)["input_tokens"]
         reply = self.asked(CHAT, body)
-        usage, timings = reply["usage"], reply["timings"]
-        turn = timings["turn"]
-        known = timings["queue_ms"] + timings["prefill_ms"] + timings["decode_ms"] + sum(call["ms"] for call in turn["calls"])
-        over = 1e3 * (timings["total_ms"] - known) / max(1, turn["rounds"] - 1)
-        return turn["rounds"], usage["prompt_tokens"] - first, usage["prompt_tokens_details"]["cached_tokens"], over
+        usage, turn = reply["usage"], reply["timings"]["turn"]
+        own = 1e3 * turn.get("own_ms", 0) / max(1, turn["rounds"] - 1)
+        return turn["rounds"], usage["prompt_tokens"] - first, usage["prompt_tokens_details"]["cached_tokens"], own
 
 
 def main():
@@ -82,12 +81,12 @@ def main():
     with service(args.chimere.resolve(), args.flags) as (url, _):
         turns = Turns(url, args.tokens)
         with concurrent.futures.ThreadPoolExecutor(args.turns) as threads:
-            rounds, later, read, over = zip(*threads.map(turns.turn, range(args.turns)))
+            rounds, later, read, own = zip(*threads.map(turns.turn, range(args.turns)))
         quiet = [turns.turn(args.turns + number)[3] for number in range(args.quiet)]
     share = 100 * sum(read) / max(1, sum(later))
     print(f"{args.turns} turns of {min(rounds)} to {max(rounds)} rounds at once: {share:.1f} % of the later rounds' {sum(later)} prompt tokens "
           f"read from the cache, at least {min(100 * r / max(1, n) for r, n in zip(read, later)):.1f} % in each turn")
-    print(f"a round beside generation and tool: median {statistics.median(over):.0f} us at once; "
+    print(f"a round beside generation and tool: median {statistics.median(own):.0f} us at once; "
           f"{statistics.median(quiet):.0f} us alone, the quickest {min(quiet):.0f} us")
     return 0 if share >= args.least and min(rounds) >= ROUNDS else 1
 

@@ -7,6 +7,7 @@ adapters is written by `chimere synth` unless one is given.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -17,7 +18,7 @@ import threading
 import time
 import urllib.request
 
-PATIENCE = 60
+PATIENCE = 600
 
 
 def completion(base, model, prompt, tokens):
@@ -50,6 +51,41 @@ def measured(base, args, names):
     return [statistics.median(column) for column in zip(*rounds)], statistics.median(own / plain for plain, own in rounds)
 
 
+def write_adapters(args, directory, numbers):
+    """Random adapters of the model, each under its number."""
+    for number in numbers:
+        out = os.path.join(directory, f"a{number}")
+        command = [args.chimere, "synth", out, "--adapter", args.model, "--rank", str(args.rank), "--seed", str(number + 1)]
+        subprocess.run(command, check=True)
+
+
+@contextlib.contextmanager
+def served(args, scratch, keys, device="cpu"):
+    """The address of a service with these keys of the configuration's section of adapters."""
+    config = os.path.join(scratch, "chimere.toml")
+    with open(config, "w") as file:
+        file.write(f"[adapters]\n{keys}\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [args.chimere, "serve", "--model", args.model, "--device", device, "--config", config, "--port", str(port)]
+    server = subprocess.Popen([*command, "--threads", str(args.threads)], stderr=subprocess.DEVNULL)
+    base = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                urllib.request.urlopen(f"{base}/ready", timeout=5)
+                break
+            except OSError:
+                assert server.poll() is None and time.monotonic() < end, "the service does not start"
+                time.sleep(0.1)
+        yield base
+    finally:
+        server.terminate()
+        server.wait()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chimere", default="target/release/chimere")
@@ -64,34 +100,11 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         directory = args.adapters or os.path.join(scratch, "adapters")
-        for seed in range(0 if args.adapters else args.count):
-            out = os.path.join(directory, f"a{seed}")
-            subprocess.run(
-                [args.chimere, "synth", out, "--adapter", args.model, "--rank", str(args.rank), "--seed", str(seed + 1)], check=True
-            )
-        config = os.path.join(scratch, "chimere.toml")
-        with open(config, "w") as file:
-            file.write(f"[adapters]\ndirectory = {json.dumps(directory)}\n")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [args.chimere, "serve", "--model", args.model, "--device", "cpu", "--config", config, "--port", str(port)]
-        server = subprocess.Popen([*command, "--threads", str(args.threads)], stderr=subprocess.DEVNULL)
-        base = f"http://127.0.0.1:{port}"
-        try:
-            end = time.monotonic() + PATIENCE
-            while True:
-                try:
-                    urllib.request.urlopen(f"{base}/ready", timeout=5)
-                    break
-                except OSError:
-                    assert server.poll() is None and time.monotonic() < end, "the service does not start"
-                    time.sleep(0.1)
-            names = sorted(name.removesuffix(".gguf") for name in os.listdir(directory) if not name.startswith("."))[: args.count]
+        if not args.adapters:
+            write_adapters(args, directory, range(args.count))
+        names = sorted(name.removesuffix(".gguf") for name in os.listdir(directory) if not name.startswith("."))[: args.count]
+        with served(args, scratch, f"directory = {json.dumps(directory)}") as base:
             (plain, adapted), share = measured(base, args, names)
-        finally:
-            server.terminate()
-            server.wait()
     print(f"{plain:.0f} tokens/s without, {adapted:.0f} with {len(names)} adapters over {args.streams} rows: {share:.3f}")
 
 

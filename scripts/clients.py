@@ -23,7 +23,7 @@ import time
 import traceback
 import urllib.request
 
-from python_clients import agents, browsers, documents, evaluations, frameworks, terminals
+from python_clients import agents, browsers, documents, evaluations, frameworks, terminals, web
 from python_clients.asked import PLACE, QUESTION, RESULT, WEATHER, place
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -66,7 +66,7 @@ PINNED = {
 # Those whose first package is installed without what it asks for.
 ALONE = {"open-webui-rag"}
 # Those that are run in the environment of another one.
-WITHIN = {"openai-file-search": "openai-documents", "anthropic-documents": "anthropic", "openai-agents-documents": "openai-agents",
+WITHIN = {"openai-file-search": "openai-documents", "anthropic-documents": "anthropic", "anthropic-web": "anthropic", "openai-agents-documents": "openai-agents",
           "openai-agents-tools": "openai-agents"}
 
 # Those of JavaScript: the package, and the script that drives it.
@@ -314,6 +314,7 @@ SETTINGS |= dict.fromkeys(["openai-documents", "openai-file-search", "openai-nod
 if MINILM := os.environ.get("CHIMERE_MINILM_DIR"):
     SETTINGS |= {name: SETTINGS.get(name, {}) | {"CHIMERE_DOCUMENTS__EMBEDDER__DIRECTORY": MINILM}
                  for name in ("langchain-documents", "open-webui-rag")}
+SETTINGS["anthropic-web"] = web.SETTINGS
 SETTINGS["mcp"] = {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}", "CHIMERE_MCP__SERVE": "true"}
 SETTINGS["openai-agents-tools"] = SETTINGS["mcp"] | {"CHIMERE_TOOLS__FILE": "{home}/tools.toml"}
 # What has to be there before such a service begins, by the binary, the program's interpreter and the directory.
@@ -331,7 +332,7 @@ def schemathesis(url, model):
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
             "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp,
-            "openai-file-search": documents.openai_file_search, "anthropic-documents": documents.anthropic,
+            "openai-file-search": documents.openai_file_search, "anthropic-documents": documents.anthropic, "anthropic-web": web.anthropic,
             "langchain-documents": documents.langchain, "openai-agents-documents": documents.openai_agents,
             "openai-agents-tools": agents.openai_agents,
             "open-webui-rag": documents.open_webui_rag, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,

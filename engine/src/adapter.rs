@@ -1,6 +1,11 @@
 //! Low-rank adapters (LoRA): what a fine-tune adds to matrices of a model, `W x + scale * B (A x)` (Hu et al., 2021).
 
+mod lanes;
+mod low_rank;
+
 use crate::ids::AdapterSlotId;
+pub(crate) use lanes::{LINE, LaneMatrix};
+pub use low_rank::LowRank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,21 +48,6 @@ pub struct ResidentAdapter {
     pub scale: f32,
 }
 
-/// What is added to the product of one matrix: `scale * B (A x)`.
-#[derive(Clone, Debug)]
-pub struct LowRank {
-    /// The matrix of the block.
-    pub matrix: AdaptedMatrix,
-    /// How many rows A has.
-    pub rank: usize,
-    /// What the product is multiplied with.
-    pub scale: f32,
-    /// The matrix A, `[rank, in]`.
-    pub a: Arc<[f32]>,
-    /// B transposed, `[rank, out]`, its columns in the order of the rows of the model's matrix.
-    pub b: Arc<[f32]>,
-}
-
 /// Which matrix of a block. Of a mixture of experts those are meant that every token takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdaptedMatrix {
@@ -91,16 +81,11 @@ impl PartialEq for Adapter {
     }
 }
 
-impl LowRank {
-    /// Rows of the matrix that it changes.
-    pub fn out(&self) -> usize {
-        self.b.len() / self.rank
-    }
-}
-
 impl Adapter {
     /// What is added in each block, under a number of its own.
-    pub(crate) fn new(name: &str, blocks: Vec<Vec<LowRank>>) -> Self {
+    pub(crate) fn new(name: &str, mut blocks: Vec<Vec<LowRank>>) -> Self {
+        blocks.iter_mut().for_each(|parts| parts.sort_by_key(|part| part.matrix));
+        LaneMatrix::gather(&mut blocks.iter_mut().flat_map(|parts| in_order_of_reading(parts)).collect::<Vec<_>>());
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Self { name: name.to_owned(), number: NUMBERS.fetch_add(1, Ordering::Relaxed), blocks }
     }
@@ -117,12 +102,24 @@ impl Adapter {
 
     /// Bytes of its matrices in memory.
     pub fn bytes(&self) -> u64 {
-        let own = |part: &LowRank| size_of_val(&*part.b) as u64 + size_of_val(&*part.a) as u64;
-        self.blocks.iter().flatten().map(own).sum()
+        self.blocks.iter().flatten().map(LowRank::bytes).sum()
     }
 
     /// What it adds to a matrix of a block; nothing to those of a draft head, which stand behind the others.
     pub fn part(&self, block: usize, matrix: AdaptedMatrix) -> Option<&LowRank> {
         self.blocks.get(block)?.iter().find(|part| part.matrix == matrix)
     }
+}
+
+/// The matrices of a block as a step reads them: A of all that have one input, then their B; then those behind it.
+fn in_order_of_reading(parts: &mut [LowRank]) -> impl Iterator<Item = &mut LaneMatrix> {
+    let is_last = |part: &LowRank| matches!(part.matrix, AdaptedMatrix::Out | AdaptedMatrix::Down);
+    let all = parts.iter_mut().flat_map(|part| {
+        let last = is_last(part);
+        let [a, b] = part.matrices();
+        [((last, false), a), ((last, true), b)]
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, matrix)| matrix)
 }

@@ -15,6 +15,7 @@ pub mod files;
 pub mod format;
 mod hasher;
 pub mod ids;
+mod lines;
 pub mod model;
 pub mod quantize;
 pub mod sampling;

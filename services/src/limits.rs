@@ -387,6 +387,8 @@ pub const FILE_SEARCHES_MAX: u32 = 4;
 pub const TOOLS_FILE_BYTES_MAX: u64 = 1 << 20;
 /// MCP servers that the operator names.
 pub const MCP_SERVERS_MAX: usize = 32;
+/// Characters of the name that an operator gives an MCP server.
+pub const MCP_SERVER_NAME_CHARS_MAX: usize = 32;
 /// Tools of one MCP server; further ones are withheld.
 pub const MCP_TOOLS_MAX: usize = 128;
 /// Bytes of one tool's description and schema; a tool with more is withheld.
@@ -548,6 +550,8 @@ pub const ADAPTER_HOST_MIB_MAX: u64 = 1 << 24;
 /// Nats that an adapter may change what the model says by, on average over the prompts of its probe, unless the
 /// configuration says otherwise.
 pub const ADAPTER_KL_MAX: f64 = 2.0;
+/// Seconds that the probe of an adapter may take.
+pub const ADAPTER_PROBE_SECONDS_MAX: u64 = 120;
 /// The largest factor that a request may give its adapter.
 pub const ADAPTER_SCALE_MAX: f64 = 4.0;
 /// Pipelines of one directory.

@@ -22,6 +22,11 @@ pub(crate) fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// The first line of a text behind the white space that it begins with; empty if there is nothing else.
+pub fn first_line(text: &str) -> &str {
+    text.trim().lines().next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -239,7 +239,7 @@ impl Service {
         self.replica.phase.clone()
     }
 
-    /// Runs one small request through the whole engine, opens the doors, and asks the model about its adapters.
+    /// Runs one small request through the whole engine, asks the model about its adapters, and opens the doors.
     pub async fn warm_up(&self) -> Result<(), String> {
         let entry = self.live.enter("warm-up".into());
         let request = Request::new(entry.id, [0], Spec::greedy(2));
@@ -259,7 +259,12 @@ impl Service {
                 });
             }
         }
-        self.replica.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))?;
+        self.judge_adapters().await?;
+        self.replica.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
+    }
+
+    /// Asks the model about all adapters of the directory: one that is refused ends the start.
+    async fn judge_adapters(&self) -> Result<(), String> {
         let adapters = &self.app.limits.adapters;
         for LoadedAdapter { adapter, .. } in adapters.loaded() {
             let probed = probe(&self.app.turns, &adapter, adapters.kl_max()).await;

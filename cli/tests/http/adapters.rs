@@ -2,6 +2,7 @@
 
 use crate::support::client::{Reply, refused};
 use crate::support::{Options, Server, get, keys, post, request};
+use chimere::adapters::AdapterSettings;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -286,4 +287,37 @@ fn an_adapter_that_changes_nothing_or_too_much_is_refused_and_its_name_stays_fre
     }
     let loaded = post(server.addr, "/v1/load_lora_adapter", &json!({"lora_name": "new", "lora_path": "poet"}));
     assert_eq!(loaded.status, 200, "{}", loaded.text());
+}
+
+#[test]
+fn an_adapter_that_diverges_too_far_is_refused_with_the_figure_and_the_limit() {
+    let dir = directory();
+    std::fs::rename(dir.path().join("poet"), dir.path().join(".poet")).unwrap();
+    std::fs::rename(dir.path().join("clerk"), dir.path().join(".clerk")).unwrap();
+    let adapter_settings = AdapterSettings { kl_max: 1e-6, ..AdapterSettings::default() };
+    let adapters = Some(dir.path().into());
+    let server = Server::start(Options { real: true, adapters, adapter_settings, ..Options::default() });
+    std::fs::rename(dir.path().join(".poet"), dir.path().join("poet")).unwrap();
+    let reply = post(server.addr, "/v1/load_lora_adapter", &json!({"lora_name": "poet"}));
+    let error = &reply.json()["error"];
+    assert_eq!((reply.status, &error["param"]), (400, &json!("lora_path")), "{}", reply.text());
+    let message = error["message"].as_str().unwrap();
+    let nats = message.split_once(" nats").and_then(|(before, _)| before.rsplit(' ').next()?.parse::<f64>().ok());
+    assert!(nats.is_some_and(|nats| nats > 0.0), "{message}");
+    assert!(message.contains("at most 0.000001 (adapters.kl_max)") && message.contains("\"poet\""), "{message}");
+    refused(post(server.addr, "/v1/completions", &json!({"model": "poet", "prompt": "a"})), 404, "model_not_found");
+}
+
+#[test]
+fn a_service_is_not_ready_before_its_adapters_are_judged() {
+    let dir = directory();
+    assert_eq!(get(server(dir.path()).addr, "/ready").status, 200);
+    let adapter_settings = AdapterSettings { kl_max: 1e-6, ..AdapterSettings::default() };
+    let adapters = Some(dir.path().into());
+    let options = Options { real: true, adapters, adapter_settings, ..Options::default() };
+    let (server, warm) = Server::start_to_judge(options);
+    let why = warm.unwrap_err();
+    assert!(why.contains("adapters.directory: \"clerk\" is refused") && why.contains("adapters.kl_max"), "{why}");
+    let reply = get(server.addr, "/ready");
+    assert_eq!((reply.status, reply.json()), (503, json!({"status": "starting"})));
 }

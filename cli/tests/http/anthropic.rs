@@ -52,7 +52,7 @@ pub(crate) fn assembled(events: &[Value]) -> Value {
             (_, "thinking_delta") => block(&mut message, "thinking", &event["delta"]["thinking"]),
             (_, "signature_delta") => message["content"][at]["signature"] = event["delta"]["signature"].clone(),
             (_, "input_json_delta") => inputs[at] += event["delta"]["partial_json"].as_str().unwrap(),
-            ("content_block_stop", _) if message["content"][at]["type"] == "tool_use" => {
+            ("content_block_stop", _) if !inputs[at].is_empty() => {
                 message["content"][at]["input"] = serde_json::from_str(&inputs[at]).unwrap();
             }
             ("message_delta", _) => {

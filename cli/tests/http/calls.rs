@@ -2,6 +2,7 @@
 //! pipeline runs.
 
 use crate::documents::Client;
+use crate::pipelines::{asked, steps};
 use crate::support::client::refused;
 use crate::support::*;
 use crate::tools::Bench;
@@ -17,18 +18,6 @@ fn start(bench: &Bench, directory: &tempfile::TempDir, file: &str) -> Server {
     Server::start(Options { tools: Some(bench.file()), pipelines, context: 4096, ..Options::default() })
 }
 
-fn asked(text: &str) -> Value {
-    json!({"model": "p", "max_tokens": 400, "messages": [{"role": "user", "content": text}],
-        "reasoning_effort": "none"})
-}
-
-/// Name and outcome of each step of a reply.
-fn steps(reply: &Value) -> Vec<String> {
-    let steps = reply["timings"]["turn"]["pipeline"]["steps"].as_array().unwrap_or_else(|| panic!("{reply}"));
-    let one = |step: &Value| format!("{} {}", step["step"].as_str().unwrap(), step["outcome"].as_str().unwrap());
-    steps.iter().map(one).collect()
-}
-
 #[test]
 fn later_steps_read_the_result_of_a_call_and_the_client_is_told_of_it() {
     let bench = Bench::new("read_only = [\"read\", \"fail\"]");
@@ -42,7 +31,7 @@ fn later_steps_read_the_result_of_a_call_and_the_client_is_told_of_it() {
     let server = start(&bench, &directory, file);
     let reply = Client(server.addr, None).post(CHAT, &asked("tea"));
     assert_eq!(reply["choices"][0]["message"]["content"], "so");
-    assert_eq!(steps(&reply), ["notes answered", "more failed", "generate stop"]);
+    assert_eq!(steps(&reply), "notes answered, more failed, generate stop");
     let told = server.fake.was_told();
     assert!(told.contains("tea\n\nnothing more; of tea SAY{so}"), "{told}");
     let calls = reply["timings"]["turn"]["calls"].as_array().unwrap();
@@ -78,7 +67,7 @@ fn a_text_that_a_tool_refuses_is_written_once_more_with_the_tool_s_words() {
     };
     let server = start(&bench, &directory, &check("fail"));
     let reply = Client(server.addr, None).post(CHAT, &asked("SAY[first]"));
-    assert_eq!(steps(&reply), ["generate stop", "check failed", "generate stop", "check failed"]);
+    assert_eq!(steps(&reply), "generate stop, check failed, generate stop, check failed");
     assert_eq!(reply["choices"][0]["message"]["content"], "No.");
     assert!(server.fake.was_told().contains("the disk is full"), "the second try hears why");
     drop(server);
@@ -86,7 +75,7 @@ fn a_text_that_a_tool_refuses_is_written_once_more_with_the_tool_s_words() {
     let reply = Client(server.addr, None).post(CHAT, &asked("SAY[first]"));
     assert_eq!(
         (steps(&reply), &reply["choices"][0]["message"]["content"]),
-        (vec!["generate stop".to_owned(), "check passed".to_owned()], &json!("first"))
+        ("generate stop, check passed".to_owned(), &json!("first"))
     );
 }
 

@@ -16,13 +16,14 @@ fn service(dir: &Path, file: &str) -> Server {
     Server::start(Options { pipelines: Some(dir.to_owned()), documents: Some(dir.join("d")), ..Options::default() })
 }
 
-fn asked(text: &str) -> Value {
+/// A chat with the pipeline `p`.
+pub(crate) fn asked(text: &str) -> Value {
     let messages = json!([{"role": "user", "content": text}]);
     json!({"model": "p", "max_tokens": 400, "messages": messages, "reasoning_effort": "none"})
 }
 
 /// Name and outcome of each step of a reply.
-fn steps(reply: &Value) -> String {
+pub(crate) fn steps(reply: &Value) -> String {
     let steps = reply["timings"]["turn"]["pipeline"]["steps"].as_array().unwrap_or_else(|| panic!("{reply}"));
     let one = |step: &Value| format!("{} {}", step["step"].as_str().unwrap(), step["outcome"].as_str().unwrap());
     steps.iter().map(one).collect::<Vec<_>>().join(", ")

@@ -66,6 +66,14 @@ fn annotation(file: &Value, text: &str) -> Value {
         "quote": QUOTE, "page": null, "source_start": begin, "source_end": begin + QUOTE.len(), "score": 1.0})
 }
 
+/// What a reply says of its turn, without the service's own time between generations, which is within that of all.
+fn turn_of(reply: &Value) -> Value {
+    let mut turn = reply["timings"]["turn"].clone();
+    let own = turn.as_object_mut().unwrap().remove("own_ms").unwrap().as_f64().unwrap();
+    assert!((0.0..=reply["timings"]["total_ms"].as_f64().unwrap() + 1.0).contains(&own), "{reply}");
+    turn
+}
+
 #[test]
 fn a_chat_s_model_searches_and_answers_with_citations_whole_and_streamed() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,10 +82,10 @@ fn a_chat_s_model_searches_and_answers_with_citations_whole_and_streamed() {
     let want = json!([{"type": "file_citation", "file_citation": annotation(&file, &text)}]);
     let body = chat(&json!([tool(&store)]), &format!("Let me look.{}", search("port of Kelm")));
     let reply = Client(server.addr, None).post(CHAT, &body);
-    let (choice, turn) = (&reply["choices"][0], &reply["timings"]["turn"]);
+    let choice = &reply["choices"][0];
     assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(text), &json!("stop")), "{reply}");
     assert_eq!((&choice["message"]["annotations"], &choice["message"]["tool_calls"]), (&want, &Value::Null));
-    assert_eq!(turn, &json!({"rounds": 2, "searches": 1, "passages": 2}));
+    assert_eq!(turn_of(&reply), json!({"rounds": 2, "searches": 1, "passages": 2}));
     let told = server.fake.was_told();
     let result = "<tool_response>\nAnswer from these passages and cite the number of each passage that you use, like \
                   [1]. If they do not have the answer, say so.\n\n[1] Title: ports.txt\nThe port of Kelm";
@@ -266,7 +274,7 @@ fn a_wrong_call_and_the_fifth_search_are_refused_in_words_to_the_model() {
 
     let many = vec![search("Kelm"); FILE_SEARCHES_MAX as usize + 1].join("\n");
     let reply = Client(server.addr, None).post(CHAT, &chat(&json!([tool(&store)]), &many));
-    assert_eq!(reply["timings"]["turn"], json!({"rounds": 2, "searches": 4, "passages": 8}), "{reply}");
+    assert_eq!(turn_of(&reply), json!({"rounds": 2, "searches": 4, "passages": 8}), "{reply}");
     assert_eq!(reply["choices"][0]["message"]["content"], ANSWER);
     let told = server.fake.was_told();
     assert!(told.contains("Error: an answer may call file_search 4 times, and did; answer from what was found"));
@@ -280,7 +288,7 @@ fn a_model_that_never_stops_calling_is_stopped() {
     let endless = with(chat(&json!([tool(&store)]), &called("file_search", "a", "b")), json!({"max_tokens": 1000}));
     let reply = Client(server.addr, None).post(CHAT, &endless);
     assert_eq!(reply["choices"][0]["finish_reason"], "length", "{reply}");
-    assert_eq!(reply["timings"]["turn"], json!({"rounds": TURN_ROUNDS_MAX, "searches": 0, "passages": 0}));
+    assert_eq!(turn_of(&reply), json!({"rounds": TURN_ROUNDS_MAX, "searches": 0, "passages": 0}));
     // The tokens of all rounds are the answer's.
     let few = with(chat(&json!([tool(&store)]), &search("Kelm")), json!({"max_tokens": 30}));
     let reply = Client(server.addr, None).post(CHAT, &few);

@@ -5,7 +5,9 @@ use crate::documents::Client;
 use crate::support::client::{names_of_item, refused, steps_of};
 use crate::support::*;
 use chimere::audit::Audit;
+use chimere::config::WebKeys;
 use chimere::hosted::{PinState, ServerTool, Toolbox};
+use chimere::http::auth::hashed;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -66,7 +68,7 @@ impl Bench {
     fn accept(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let tools = Toolbox::open(&self.file(), Default::default()).unwrap();
-        let server = tools.servers(Default::default()).remove(0);
+        let server = tools.all_servers().remove(0);
         runtime.block_on(tools.accept(&server)).unwrap();
     }
 
@@ -531,4 +533,43 @@ fn no_order_in_a_result_brings_about_a_write_that_nobody_approved() {
     bench.says("done");
     Client(server.addr, None).post(CHAT, &chat(&write));
     assert_eq!(bench.done(), ["write stolen"], "the user's own word is enough here");
+}
+
+#[test]
+fn a_key_has_the_servers_and_the_web_that_its_line_names_and_no_more_than_the_file_of_tools_allows() {
+    let admitted = hashed("admitted-to-files").trim_start_matches("sha256:").to_owned();
+    let bench = Bench::new(&format!("read_only = [\"read\"]\nkeys = [\"{admitted}\"]"));
+    // Nobody is asked: nothing here is searched for.
+    let web = WebKeys { searxng_url: "http://127.0.0.1:1".into(), ..WebKeys::default() };
+    let uses = |line: &str| {
+        let keys = keys(line);
+        let server = Server::start(Options { tools: Some(bench.file()), web: web.clone(), keys, ..Options::default() });
+        let client = Client(server.addr, line.split(' ').next());
+        let listed = client.get("/v1/tools");
+        let shown = (listed["data"].as_array().unwrap().len() == 1, listed["web_search"] == true);
+        let tools = client.json("POST", CHAT, &with(chat("so"), json!({"max_tokens": 4})));
+        if shown.0 {
+            assert_eq!(tools.status, 200, "{}", tools.text());
+        } else {
+            assert_eq!(refused(tools, 400, "mcp_server_not_found")["param"], "tools[0].server_label");
+        }
+        let asks = with(chat("so"), json!({"max_tokens": 4, "tools": [{"type": "web_search"}]}));
+        let searches = client.json("POST", CHAT, &asks);
+        assert_eq!((searches.status == 200, searches.text().contains("not offered here")), (shown.1, !shown.1));
+        let response = json!({"input": "SAY{so}", "tools": [{"type": "web_search"}], "reasoning": {"effort": "none"}});
+        client.post(RESPONSES, &response);
+        assert_eq!(server.fake.was_told().contains("Searches the web"), shown.1, "what a response goes without");
+        shown
+    };
+    for (line, want) in [
+        ("admitted-to-files", (true, true)),
+        ("admitted-to-files tools=files,web", (true, true)),
+        ("admitted-to-files tools=files", (true, false)),
+        ("admitted-to-files tools=web", (false, true)),
+        ("admitted-to-files tools=wiki", (false, false)),
+        ("admitted-to-files tools=none", (false, false)),
+        ("another-key tools=files", (false, false)),
+    ] {
+        assert_eq!(uses(line), want, "{line}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Searches of the web and pages of it, against a SearXNG and a site on loopback that write down what they are asked.
 
+use crate::anthropic::{assembled, events};
 use crate::documents::Client;
 use crate::support::client::{names_of_item, refused, steps_of};
 use crate::support::*;
@@ -11,6 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 const CHAT: &str = "/v1/chat/completions";
+const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 /// What the model says once it has read the page.
 const ANSWER: &str = "Grüße. It was built in 1871 [1]. It flies [1].";
@@ -376,5 +378,124 @@ fn a_pipeline_searches_the_web_with_the_user_s_words_and_says_so_where_it_cannot
     drop(server);
     let server = Server::start(Options { pipelines, ..Options::default() });
     let error = refused(Client(server.addr, None).json("POST", CHAT, &asked), 400, "web_not_offered");
-    assert_eq!(error["message"], "the pipeline `p` searches the web, which this service does not offer");
+    assert_eq!(error["message"], "the pipeline `p` searches the web, which is not offered to this key");
+}
+
+/// A message that the user asks for, with these tools.
+fn message(says: &str, tools: Value) -> Value {
+    json!({"model": "tiny", "max_tokens": 400, "tools": tools,
+        "messages": [{"role": "user", "content": format!("When? SAY{{{says}}}")}]})
+}
+
+/// Blocks without the ids of the uses of tools in them, which are of their message.
+fn blocks(message: &Value) -> Vec<Value> {
+    let mut blocks = message["content"].as_array().unwrap().clone();
+    let mut last = Value::Null;
+    for block in &mut blocks {
+        match block["type"].as_str().unwrap() {
+            "server_tool_use" => last = block["id"].take(),
+            "web_search_tool_result" | "web_fetch_tool_result" => assert_eq!(block["tool_use_id"].take(), last),
+            _ => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn a_message_searches_the_web_by_anthropic_s_tool_and_cites_it_whole_streamed_and_sent_back() {
+    let site = Site::start(|_, _| (200, "text/html; charset=utf-8", page(ANSWER)));
+    let searxng = searxng(site.addr, &["/kelm"]);
+    let server = start(keys(&searxng, &site));
+    let tool = json!({"type": "web_search_20250305", "name": "web_search", "max_uses": 2,
+        "allowed_domains": ["127.0.0.1"], "user_location": {"type": "approximate", "country": "DE"}});
+    let body = message(&format!("Let me look.{}", search(r#"["port of Kelm", "Kelm"]"#)), json!([tool]));
+    let whole = Client(server.addr, None).post(MESSAGES, &body);
+    assert!(!server.fake.was_told().contains("Reads a page"), "only what the request asks for");
+    let url = format!("http://{}/kelm", site.addr);
+    let found = json!({"type": "web_search_result", "url": url, "title": "Of /kelm", "page_age": null,
+        "encrypted_content": ""});
+    let citation = json!({"type": "web_search_result_location", "cited_text": "It was built in 1871.", "url": url,
+        "title": "Of /kelm", "encrypted_index": "0"});
+    let want = [
+        json!({"type": "text", "text": "Let me look.\n\n"}),
+        json!({"type": "server_tool_use", "id": null, "name": "web_search",
+            "input": {"query": "port of Kelm", "queries": ["port of Kelm", "Kelm"]}}),
+        json!({"type": "web_search_tool_result", "tool_use_id": null, "content": [found]}),
+        json!({"type": "text", "text": "Grüße. It was built in 1871 [1]", "citations": [citation]}),
+    ];
+    assert_eq!(blocks(&whole)[..want.len()], want);
+    let used = json!({"web_search_requests": 2, "web_fetch_requests": 0});
+    assert_eq!((&whole["usage"]["server_tool_use"], &whole["stop_reason"]), (&used, &json!("end_turn")));
+    let events = events(&server, body.clone());
+    assert_eq!(blocks(&assembled(&events)), blocks(&whole));
+    let end = events.iter().find(|event| event["type"] == "message_delta").unwrap();
+    assert_eq!(end["usage"]["server_tool_use"], used);
+
+    let (mut later, said) = (body, json!({"role": "assistant", "content": whole["content"]}));
+    later["messages"].as_array_mut().unwrap().extend([said, json!({"role": "user", "content": "And? SAY{so}"})]);
+    let answer = Client(server.addr, None).post(MESSAGES, &later);
+    assert_eq!(answer["content"], json!([{"type": "text", "text": "so"}]), "{answer}");
+    assert!(answer["usage"]["server_tool_use"].is_null());
+}
+
+#[test]
+fn a_message_reads_a_page_that_the_user_names_by_anthropic_s_tool() {
+    let site = Site::start(|_, path| match path {
+        "/gone" => (404, "text/html", String::new()),
+        _ => (200, "text/html; charset=utf-8", page(ANSWER)),
+    });
+    let server = start(keys(&searxng(site.addr, &[]), &site));
+    let read = |path: &str, more: Value| {
+        let url = format!("http://{}{path}", site.addr);
+        let tool =
+            with(json!({"type": "web_fetch_20250910", "name": "web_fetch", "citations": {"enabled": true}}), more);
+        let body = message(&format!("{url} {}", fetch(&url)), json!([tool]));
+        (Client(server.addr, None).post(MESSAGES, &body), url)
+    };
+    let (reply, url) = read("/kelm", json!({}));
+    let got = blocks(&reply);
+    let at = got.iter().position(|block| block["type"] == "server_tool_use").unwrap();
+    assert_eq!((&got[at]["name"], &got[at]["input"]), (&json!("web_fetch"), &json!({"url": url})), "{reply}");
+    let page = &got[at + 1]["content"];
+    assert_eq!(
+        (&page["type"], &page["url"], &page["content"]["title"]),
+        (&json!("web_fetch_result"), &json!(url), &json!("Kelm"))
+    );
+    assert!(page["content"]["source"]["data"].as_str().unwrap().contains("It was built in 1871."), "{page}");
+    assert_eq!(got[at + 2]["citations"][0]["cited_text"], "It was built in 1871.");
+    assert_eq!(reply["usage"]["server_tool_use"], json!({"web_search_requests": 0, "web_fetch_requests": 1}));
+    let (reply, _) = read("/gone", json!({}));
+    let failed = json!({"type": "web_fetch_tool_result_error", "error_code": "url_not_accessible"});
+    assert!(blocks(&reply).iter().any(|block| block["content"] == failed), "{reply}");
+    site.asked();
+    let (reply, _) = read("/kelm", json!({"blocked_domains": ["127.0.0.1"]}));
+    assert!(site.asked().is_empty() && reply["usage"]["server_tool_use"].is_null(), "{reply}");
+}
+
+#[test]
+fn bounds_of_anthropic_s_tools_hold_and_what_cannot_be_done_is_refused_by_name() {
+    let site = Site::start(|_, _| (200, "text/plain", page(ANSWER)));
+    let searxng = searxng(site.addr, &["/kelm"]);
+    let server = start(keys(&searxng, &site));
+    let search_with = |more: Value| with(json!({"type": "web_search_20250305", "name": "web_search"}), more);
+    let two = search(r#"["port of Kelm", "Kelm"]"#);
+    Client(server.addr, None).post(MESSAGES, &message(&two, json!([search_with(json!({"max_uses": 1}))])));
+    assert_eq!((searxng.asked(), site.asked()), (vec![], vec![]), "two queries are two uses");
+    let blocked = search_with(json!({"blocked_domains": ["127.0.0.1"]}));
+    Client(server.addr, None).post(MESSAGES, &message(&two, json!([blocked])));
+    assert_eq!((searxng.asked().len(), site.asked()), (2, vec![]), "pages of a blocked host are not read");
+    for (more, named) in [
+        (json!({"max_uses": 0}), "tools[0].max_uses"),
+        (json!({"defer_loading": true}), "tools[0].defer_loading"),
+        (json!({"allowed_domains": ["a.test/blog"]}), "tools[0].allowed_domains[0]"),
+        (json!({"name": "find"}), "tools[0].name"),
+    ] {
+        let reply = post(server.addr, MESSAGES, &message("a", json!([search_with(more)])));
+        assert!(reply.status == 400 && reply.text().contains(named), "{named}: {}", reply.text());
+    }
+    let twice = post(server.addr, MESSAGES, &message("a", json!([search_with(json!({})), search_with(json!({}))])));
+    assert!(twice.status == 400 && twice.text().contains("tools[1]"), "{}", twice.text());
+    let off = Server::start(Options::default());
+    let answer = Client(off.addr, None).post(MESSAGES, &message("so", json!([search_with(json!({}))])));
+    assert_eq!(answer["content"][0]["text"], "so", "where no web is offered the tool is left out");
 }

@@ -31,11 +31,10 @@ const ROOM: AdapterRoom = AdapterRoom { slots: 3, rank_max: 32 };
 
 /// A change of a matrix, `share` of it in size.
 fn low_rank(matrix: AdaptedMatrix, of: &Tensor, rank: usize, random: &mut Random) -> LowRank {
-    let mut values = |n: usize, top: f32| -> Arc<[f32]> {
-        (0..n).map(|_| top * (random.below(2001) as f32 / 1000.0 - 1.0)).collect()
-    };
+    let mut values =
+        |n: usize, top: f32| -> Vec<f32> { (0..n).map(|_| top * (random.below(2001) as f32 / 1000.0 - 1.0)).collect() };
     let (a, b) = (values(rank * of.cols(), 0.1), values(rank * of.rows(), 0.02));
-    LowRank { matrix, rank, scale: 1.0, a, b }
+    LowRank::new(matrix, rank, 1.0, &a, &b)
 }
 
 fn of_mlp(w: &MlpWeights) -> Vec<(AdaptedMatrix, &Tensor)> {

@@ -1,6 +1,9 @@
 //! On whose account something is done or held: what is shared is shared between these.
 
 pub(crate) mod access;
+mod tools;
+
+pub use tools::ToolRights;
 
 use chimere_engine::ids::KeyId;
 use sha2::{Digest, Sha256};

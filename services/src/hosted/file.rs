@@ -180,10 +180,12 @@ fn entry(name: &str, raw: RawServer, directory: &Path) -> Result<ServerEntry, (&
 /// The name stands before that of each tool, parted from it by two underscores.
 fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if (1..=32).contains(&name.len()) && name.chars().all(plain) && !name.contains(SEPARATOR) && !name.ends_with('_') {
+    let most = limits::MCP_SERVER_NAME_CHARS_MAX;
+    if (1..=most).contains(&name.len()) && name.chars().all(plain) && !name.contains(SEPARATOR) && !name.ends_with('_')
+    {
         return Ok(());
     }
-    Err("wants 1 to 32 letters, digits, `-` or single `_`".into())
+    Err(format!("wants 1 to {most} letters, digits, `-` or single `_`"))
 }
 
 /// Text of a file that nobody but its owner can read or change.

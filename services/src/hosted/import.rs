@@ -1,5 +1,6 @@
 //! Servers in the words of other programs: the `mcpServers` of a JSON file, made into lines of `tools.toml`.
 
+use crate::limits;
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
 
@@ -65,7 +66,7 @@ fn strings(words: impl Iterator<Item = Json>) -> Result<toml::Value, String> {
 /// The name in letters that a name here may have.
 fn own_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let own: String = name.chars().map(plain).take(32).collect();
+    let own: String = name.chars().map(plain).take(limits::MCP_SERVER_NAME_CHARS_MAX).collect();
     if own.is_empty() { "server".into() } else { own }
 }
 

@@ -3,7 +3,9 @@
 
 use super::connection::McpConnection;
 use super::file::ServerEntry;
+use crate::holder::ToolRights;
 use crate::limits;
+use chimere_engine::ids::KeyId;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, InputRequiredResult};
 use rmcp::model::{JsonObject, PaginatedRequestParams, Tool};
 use rmcp::service::{Peer, RoleClient};
@@ -63,6 +65,11 @@ impl McpServer {
     /// Its name in the operator's file.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether an account may have its tools run, whose key's line allows this.
+    pub(super) fn admits(&self, account: KeyId, rights: &ToolRights) -> bool {
+        self.entry.keys.has(account) && rights.allow(&self.name)
     }
 
     /// What the operator says of it.

@@ -6,6 +6,7 @@ use super::pins::{PinFile, Pins};
 use super::server::McpServer;
 use super::tool::{PinState, ServerTool};
 use crate::audit::Audit;
+use crate::holder::ToolRights;
 use crate::metrics;
 use chimere_engine::files::Stamp;
 use chimere_engine::ids::KeyId;
@@ -89,15 +90,15 @@ impl Toolbox {
         self.open.iter().flat_map(|open| open.servers().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// The servers whose tools an account may have run, by name.
-    pub fn servers(&self, account: KeyId) -> Vec<Arc<McpServer>> {
-        self.all_servers().into_iter().filter(|server| server.entry().keys.has(account)).collect()
+    /// The servers whose tools an account may have run, by name, as far as its key's line allows them.
+    pub fn servers(&self, account: KeyId, rights: &ToolRights) -> Vec<Arc<McpServer>> {
+        self.all_servers().into_iter().filter(|server| server.admits(account, rights)).collect()
     }
 
-    /// The one of this name, if an account may have its tools run.
-    pub fn server(&self, account: KeyId, name: &str) -> Option<Arc<McpServer>> {
+    /// The one of this name, if an account may have its tools run and its key's line allows it.
+    pub fn server(&self, account: KeyId, rights: &ToolRights, name: &str) -> Option<Arc<McpServer>> {
         let server = self.open.as_ref()?.servers().get(name).cloned()?;
-        server.entry().keys.has(account).then_some(server)
+        server.admits(account, rights).then_some(server)
     }
 
     /// A server's tools, accepted and not. Tells the log and the metrics of those that are withheld, each once.

@@ -2,6 +2,7 @@
 
 use super::form::{CheckRule, CheckStep, GenerateStep, PipelineStep, RetrieveFrom, StepKind, Test};
 use super::pipeline::NamedPipeline;
+use crate::printable::first_line;
 
 /// Its name and what its steps do, in lines.
 pub fn described(pipeline: &NamedPipeline) -> String {
@@ -87,8 +88,4 @@ fn rule(step: &CheckStep) -> String {
     let retry = if step.retry { ", else once more" } else { "" };
     let otherwise = if step.otherwise.is_some() { ", else another text" } else { "" };
     format!("{what}{retry}{otherwise}")
-}
-
-fn first_line(text: &str) -> &str {
-    text.trim().lines().next().unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 
 use super::pipeline::NamedPipeline;
 use crate::limits::PIPELINE_BEST_OF_MAX;
-use crate::printable::one_line;
+use crate::printable::{first_line, one_line};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeSet;
 use toml::Table;
@@ -130,7 +130,7 @@ impl Import {
     }
 
     fn step_or_group(&mut self, path: &str, step: &Json) -> Result<Table, String> {
-        let Json::Object(step) = step else { return Err(format!("{path} must have keys, got {}", kind(step))) };
+        let step = keys(path, step)?;
         let Some(group) = step.get("parallel") else { return self.step(path, step) };
         let Json::Array(group) = group else {
             return Err(format!("{path}.parallel must be a list of steps, got {}", kind(group)));
@@ -141,8 +141,7 @@ impl Import {
         let mut generations: Vec<Table> = Vec::new();
         for (at, step) in group.iter().enumerate() {
             let path = format!("{path}.parallel[{at}]");
-            let Json::Object(step) = step else { return Err(format!("{path} must have keys, got {}", kind(step))) };
-            let (name, mut generation) = self.generation(&path, step)?;
+            let (name, mut generation) = self.generation(&path, keys(&path, step)?)?;
             added.extend(self.names.drain(before.len()..));
             generation.insert("name".into(), name.into());
             generations.push(generation);
@@ -263,8 +262,8 @@ fn kind(value: &Json) -> &'static str {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+fn keys<'a>(path: &str, value: &'a Json) -> Result<&'a Map<String, Json>, String> {
+    value.as_object().ok_or_else(|| format!("{path} must have keys, got {}", kind(value)))
 }
 
 #[cfg(test)]

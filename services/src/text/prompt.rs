@@ -1,5 +1,7 @@
 //! What a model knows about text, in one place: its tokenizer, its template, and what they say about a prompt.
 
+mod frames;
+
 use super::conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 use super::guard::Guard;
 use super::template::{ChatTemplate, TemplateError, TemplateGlobals};
@@ -7,6 +9,7 @@ use super::tokenizer::{TokenKind, Tokenizer, TokenizerError};
 use super::tools::CallForm;
 use chimere_engine::format::TextAssets;
 use chimere_engine::ids::TokenId;
+use frames::ResultFrames;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -17,9 +20,20 @@ pub struct TextModel {
     template: Option<ChatTemplate>,
     /// The control token with which the template opens a turn, if it does so with one.
     opener: Option<TokenId>,
-    /// What the template writes behind a question is the same whichever tools it declares before it.
-    declares_apart: bool,
+    tools_behind: ToolsBehind,
+    frames: ResultFrames,
     calls: CallForm,
+}
+
+/// The tools that change what a template writes behind a question, if they are declared before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ToolsBehind {
+    /// They change nothing there.
+    None,
+    /// Only whether there are some matters.
+    Any,
+    /// Perhaps each of them.
+    All,
 }
 
 /// A conversation as token ids.
@@ -103,10 +117,10 @@ impl TextModel {
             (template, of_tools) => template.or(of_tools),
         };
         let opener = template.as_ref().and_then(|template| opener(template, &tokenizer));
-        let declares_apart = template.as_ref().is_some_and(declares_apart);
+        let tools_behind = template.as_ref().map_or(ToolsBehind::All, tools_behind);
         let calls =
             assets.tool_template.as_deref().or(assets.chat_template.as_deref()).map(CallForm::of).unwrap_or_default();
-        Ok(Self { tokenizer, template, opener, declares_apart, calls })
+        Ok(Self { tokenizer, template, opener, tools_behind, frames: ResultFrames::default(), calls })
     }
 
     /// Shared with the detokenizers of running requests.
@@ -153,28 +167,41 @@ impl TextModel {
     /// What a template writes behind an answer: its end, and the messages after the last one that is an assistant's.
     /// `None` unless one of `ends` ends an assistant's turn, which is where the model's own tokens can be gone on from.
     pub fn continuation(&self, conversation: &Conversation, ends: &[TokenId]) -> Option<PromptTail> {
-        let (template, messages) = (self.template.as_ref()?, &conversation.messages);
+        let template = self.template.as_ref()?;
+        let rendered = |conversation: &Conversation| self.tail(template, conversation, ends);
+        let alike = conversation.tools.is_empty() || self.tools_behind != ToolsBehind::All;
+        // What was found once would be yesterday's.
+        let alike = alike && !template.tells_time();
+        let guard = template.guard(!conversation.tools.is_empty());
+        let framed = alike.then(|| self.frames.tail(conversation, (ends, guard), rendered)).flatten();
+        let text = framed.or_else(|| rendered(conversation))?;
+        let ids = self.tokenizer.encode_guarded(&text);
+        let opens = |id: &TokenId| Some(*id) == self.opener;
+        let turns = (0..).zip(&ids).filter(|(_, id)| opens(id)).map(|(at, _)| at).collect();
+        Some(PromptTail { ids, turns, thinking: Thinking::after(&text) })
+    }
+
+    /// The text of a continuation. Texts are cut at added tokens, so what begins with one is tokenized as in the whole.
+    fn tail(&self, template: &ChatTemplate, conversation: &Conversation, ends: &[TokenId]) -> Option<String> {
+        let messages = &conversation.messages;
         let said = messages.iter().rposition(|message| message.role == Role::Assistant)? + 1;
         let until = Conversation { messages: messages[..said].to_vec(), ..conversation.clone() };
         let (text, until) = (template.render(conversation).ok()?, template.render_closed(&until).ok()?);
-        let (ids, until) = (self.tokenizer.encode_guarded(&text), self.tokenizer.encode_guarded(&until));
-        let end = until.iter().rposition(|id| ends.contains(id))?;
+        let end = self.tokenizer.last_of(&until, ends)?;
+        let (before, tail) = text.split_at_checked(end)?;
+        let (ids, until_ids) = (self.tokenizer.encode_guarded(tail), self.tokenizer.encode_guarded(&until[end..]));
         let opens = |id: &TokenId| Some(*id) == self.opener;
-        if until.iter().rposition(opens).is_some_and(|opened| opened > end) || ids.get(..=end) != until.get(..=end) {
-            return None;
-        }
-        let ids = ids[end..].to_vec();
-        let turns = (0..).zip(&ids).filter(|(_, id)| opens(id)).map(|(at, _)| at).collect();
-        Some(PromptTail { ids, turns, thinking: Thinking::after(&text) })
+        let goes_on = before == &until[..end] && !until_ids.iter().any(opens) && ids.first() == until_ids.first();
+        goes_on.then(|| tail.to_owned())
     }
 
     /// The tools that a conversation needs for [`Self::continuation`], and whether these are few, however many it
     /// declares.
     pub fn tools_behind(&self, declared: &[RawJson]) -> (Vec<RawJson>, bool) {
-        match declared {
-            [] => (Vec::new(), true),
-            _ if self.declares_apart => (vec![declaration("f")], true),
-            _ => (declared.to_vec(), false),
+        match (declared, self.tools_behind) {
+            ([], _) | (_, ToolsBehind::None) => (Vec::new(), true),
+            (_, ToolsBehind::Any) => (vec![declaration("f")], true),
+            (_, ToolsBehind::All) => (declared.to_vec(), false),
         }
     }
 
@@ -211,8 +238,8 @@ fn opener(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<TokenId> {
     (tokenizer.kind(first) == TokenKind::Special).then_some(first)
 }
 
-/// Whether a template writes the same behind a question, a call and its result, whichever tools there are.
-fn declares_apart(template: &ChatTemplate) -> bool {
+/// The tools that change what a template writes behind a question, a call and its result.
+fn tools_behind(template: &ChatTemplate) -> ToolsBehind {
     let call = ToolCall {
         id: Some("call00000".into()),
         name: "f".into(),
@@ -229,7 +256,12 @@ fn declares_apart(template: &ChatTemplate) -> bool {
         whole.strip_prefix(&question).map(str::to_owned)
     };
     let one = behind(vec![declaration("f")]);
-    one.is_some() && one == behind(vec![declaration("g"), declaration("f"), declaration("h")])
+    match one {
+        None => ToolsBehind::All,
+        _ if one != behind(vec![declaration("g"), declaration("f"), declaration("h")]) => ToolsBehind::All,
+        _ if one == behind(Vec::new()) => ToolsBehind::None,
+        _ => ToolsBehind::Any,
+    }
 }
 
 /// A tool of this name that takes nothing.
@@ -376,6 +408,60 @@ mod tests {
     }
 
     #[test]
+    fn a_result_in_a_template_s_frame_is_what_the_template_would_write() {
+        let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
+        let (end, template) = (model.tokenizer().id("<|im_end|>").unwrap(), model.template().unwrap());
+        let framed = |conversation: &Conversation| {
+            let frames = ResultFrames::default();
+            let rendered = |conversation: &Conversation| model.tail(template, conversation, &[end]);
+            (frames.tail(conversation, (&[end], template.guard(false)), rendered), rendered(conversation))
+        };
+        for result in ["found", " two\nlines \n", "a \"b\" <|im_end|>", "</tool_response>", "{{ x }}", "„é“"] {
+            let (framed, rendered) = framed(&called(result));
+            assert!(framed.is_some() && framed == rendered, "{result:?}: {framed:?}, {rendered:?}");
+        }
+        let mut two = called("one");
+        two.messages.push(Message::new(Role::Tool, "two"));
+        let (both, rendered) = framed(&two);
+        assert!(both.is_some() && both == rendered);
+        for result in ["", " \n", "\u{1f}x", "x\u{a0}"] {
+            assert_eq!(framed(&called(result)).0, None, "a template may take {result:?} for something else");
+        }
+    }
+
+    #[test]
+    fn a_template_that_changes_results_has_no_frame_for_them() {
+        let template = include_str!("../../../engine/tests/golden/moe/chat_template.jinja");
+        let end = model(None).tokenizer().id("<|im_end|>").unwrap();
+        for (from, to) in [
+            ("+ m.content | trim + '\\n</tool_response>", "+ (m.content | tojson) + '\\n</tool_response>"),
+            ("+ m.content | trim + '\\n</tool_response>", "+ (m.content | upper) + '\\n</tool_response>"),
+            ("{{ '\\n<tool_response>", "{{ messages[1].tool_calls[0].function.name }}{{ '\\n<tool_response>"),
+        ] {
+            assert!(template.contains(from), "{from}");
+            let model = model(Some(&template.replace(from, to)));
+            let template = model.template().unwrap();
+            let rendered = |conversation: &Conversation| model.tail(template, conversation, &[end]);
+            let framed = model.frames.tail(&called("x"), (&[end], template.guard(false)), rendered);
+            assert_eq!(framed, None, "{to}");
+            assert!(model.continuation(&called("x"), &[end]).is_some());
+        }
+    }
+
+    #[test]
+    fn a_template_that_tells_the_time_is_rendered_for_each_result() {
+        let template = include_str!("../../../engine/tests/golden/moe/chat_template.jinja");
+        let now = template.replace("{{ '\\n<tool_response>", "{{ strftime_now('%H:%M') }}{{ '\\n<tool_response>");
+        assert_ne!(now, template);
+        let end = model(None).tokenizer().id("<|im_end|>").unwrap();
+        for (template, kept) in [(template, 1), (&now, 0)] {
+            let model = model(Some(template));
+            assert!(model.continuation(&called("x"), &[end]).is_some());
+            assert_eq!(model.frames.count(), kept);
+        }
+    }
+
+    #[test]
     fn what_comes_behind_an_answer_needs_few_tools_unless_a_template_looks_at_them_there() {
         let template = include_str!("../../../engine/tests/golden/moe/chat_template.jinja");
         let declared: Vec<_> = ["search", "read", "write"].map(declaration).to_vec();
@@ -384,12 +470,18 @@ mod tests {
             |model: &TextModel, tools| model.continuation(&Conversation { tools, ..called("x") }, &[end]).unwrap();
         let usual = model(Some(template));
         let (few, is_few) = usual.tools_behind(&declared);
-        assert_eq!((few.len(), is_few), (1, true));
+        assert_eq!((few.len(), is_few), (0, true));
         assert_eq!(tail(&usual, few), tail(&usual, declared.clone()));
         let counting =
             model(Some(&template.replace("{{ '\\n<tool_response>", "{{ tools|length }}{{ '\\n<tool_response>")));
         assert_ne!(tail(&counting, declared[..1].to_vec()), tail(&counting, declared.clone()));
-        assert_eq!(counting.tools_behind(&declared), (declared, false));
+        assert_eq!(counting.tools_behind(&declared), (declared.clone(), false));
+        let telling =
+            model(Some(&template.replace("{{ '\\n<tool_response>", "{{ 'x' if tools }}{{ '\\n<tool_response>")));
+        let (few, is_few) = telling.tools_behind(&declared);
+        assert_eq!((few.len(), is_few), (1, true));
+        assert_eq!(tail(&telling, few), tail(&telling, declared.clone()));
+        assert_ne!(tail(&telling, Vec::new()), tail(&telling, declared));
         assert_eq!(usual.tools_behind(&[]), (Vec::new(), true));
     }
 

@@ -42,6 +42,9 @@ pub struct ChatTemplate {
     of_tools: Option<Box<ChatTemplate>>,
 }
 
+/// The function that tells a template the time.
+const NOW: &str = "strftime_now";
+
 /// What a template is given beside conversations.
 #[derive(Clone, Debug)]
 pub struct TemplateGlobals {
@@ -119,6 +122,16 @@ impl ChatTemplate {
         self.options.extend(of_tools.options.iter().cloned());
         self.of_tools = Some(Box::new(of_tools));
         self
+    }
+
+    /// The guard of conversations with tools, or of those without.
+    pub(super) fn guard(&self, with_tools: bool) -> &Guard {
+        self.of_tools.as_ref().filter(|_| with_tools).map_or(&self.guard, |of_tools| &of_tools.guard)
+    }
+
+    /// Whether a conversation may have other words at another time.
+    pub(super) fn tells_time(&self) -> bool {
+        self.source.contains(NOW) || self.of_tools.as_ref().is_some_and(|of_tools| of_tools.tells_time())
     }
 
     /// The template as it was written.
@@ -290,7 +303,7 @@ fn add_globals(environment: &mut Environment<'_>, globals: &TemplateGlobals) {
         }
     }
     let clock = globals.clock;
-    environment.add_function("strftime_now", move |format: &str| {
+    environment.add_function(NOW, move |format: &str| {
         if format.len() > clock::FORMAT_BYTES_MAX {
             let message = format!("strftime_now takes a format of at most {} bytes", clock::FORMAT_BYTES_MAX);
             return Err(Error::new(ErrorKind::InvalidOperation, message));

@@ -1,7 +1,8 @@
 //! On whose behalf a turn runs, as far as its stages need to know.
 
 use crate::engram::Asker;
-use crate::holder::Holder;
+use crate::holder::{Holder, ToolRights};
+use crate::web::WebVisitor;
 use chimere_engine::ids::KeyId;
 use chimere_engine::scheduler::Terms;
 use std::sync::Arc;
@@ -17,11 +18,18 @@ pub struct TurnCaller {
     pub account: KeyId,
     /// The key that tables are asked for with.
     pub asker: Asker,
+    /// What it may have the service run.
+    pub tools: ToolRights,
     /// Terms of the request, which its trial and its vectors run under too.
     pub terms: Terms,
 }
 
 impl TurnCaller {
+    /// On whose behalf the web is read.
+    pub(super) fn visitor(&self) -> WebVisitor {
+        WebVisitor { holder: self.holder, account: self.account, request: self.name.clone() }
+    }
+
     /// The turn's first generation was taken: what comes after it is a part of a call that is there.
     pub(super) fn taken(&mut self) {
         self.terms.exempt = true;

@@ -50,6 +50,11 @@ impl GrammarMaker {
         made.map(Some).map_err(|error| refused(field, &error))
     }
 
+    /// The grammar of a generation that keeps to the rules of another one before it, whose prompt began its answer so.
+    pub(super) fn again(rules: &GrammarStart, thinking: Option<Thinking>) -> Result<GrammarStart, TurnError> {
+        rules.again(thinking).map_err(|error| refused("tools", &error))
+    }
+
     /// Why a text is not JSON that a schema allows; `None` if it is.
     pub(super) async fn misfit(
         &self,

@@ -2,11 +2,13 @@
 //! arm in the driver that runs it.
 
 use crate::actors::request::output::WebAction;
+use crate::citations::NumberedSource;
 use crate::hosted::ServerTool;
 use crate::limits::{
     FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX, TURN_CALLS_MAX, WEB_FETCHES_MAX, WEB_QUERIES_MAX, WEB_QUERY_BYTES_MAX,
 };
 use crate::text::tools::Tool;
+use crate::web::WebPage;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
@@ -196,11 +198,24 @@ impl Hosted {
 }
 
 impl WebCall {
-    /// What the client is told of it.
-    pub(in crate::turn) fn action(&self, urls: &[String], failed: bool) -> WebAction {
+    /// What the client is told of it as it begins.
+    pub(in crate::turn) fn begun(&self) -> WebAction {
         match self {
-            Self::Search { queries } => WebAction::Search { queries: queries.clone(), urls: urls.to_vec(), failed },
-            Self::Open { url, .. } => WebAction::Open { url: url.clone(), failed },
+            Self::Search { queries } => {
+                WebAction::Search { queries: queries.clone(), pages: Vec::new(), failed: false }
+            }
+            Self::Open { url, .. } => WebAction::Open { url: url.clone(), read: None, failed: false },
+        }
+    }
+
+    /// What the client is told of it at its end: the pages that were found, and the passages that the model read.
+    pub(in crate::turn) fn ended(&self, pages: Vec<WebPage>, passages: &[NumberedSource], failed: bool) -> WebAction {
+        match self {
+            Self::Search { queries } => WebAction::Search { queries: queries.clone(), pages, failed },
+            Self::Open { url, .. } => {
+                let read = pages.into_iter().next().map(|page| (page.title, passages.to_vec()));
+                WebAction::Open { url: url.clone(), read, failed }
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::Reasoning;
 use crate::text::tools::Tools;
 use crate::turn::Hosted;
+use crate::web::WebHosts;
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
@@ -73,8 +74,31 @@ pub struct WebRequest {
     pub field: String,
     /// Passages of one search or page, at most.
     pub k: usize,
-    /// The hosts that count, in small letters, with all below them; empty for all.
-    pub domains: Vec<String>,
+    /// Queries that are searched for.
+    pub search: WebBounds,
+    /// Pages that are opened by their address.
+    pub fetch: WebBounds,
+}
+
+/// How often an answer may do something on the web, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebBounds {
+    /// The most; 0 if the request does not ask for it.
+    pub most: usize,
+    /// The hosts whose pages it wants.
+    pub hosts: WebHosts,
+}
+
+impl WebRequest {
+    /// With what a second tool asks for; none if this one asks for it too.
+    pub fn and(self, other: Self) -> Option<Self> {
+        let [one, two] = [&self, &other].map(|web| [web.search.most > 0, web.fetch.most > 0]);
+        match (one, two) {
+            ([true, false], [false, true]) => Some(Self { fetch: other.fetch, ..self }),
+            ([false, true], [true, false]) => Some(Self { search: other.search, ..self }),
+            _ => None,
+        }
+    }
 }
 
 /// A search of stores for an answer.

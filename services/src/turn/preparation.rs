@@ -5,7 +5,7 @@ use super::options::{AskedForm, ChatRequest, EngramRequest, FileSearchRequest, G
 use super::services::TurnServices;
 use crate::actors::request::generation_request::GenerationRequest;
 use crate::citations::NumberedSource;
-use crate::text::grammar::Calls;
+use crate::text::grammar::{Calls, GrammarStart};
 use crate::text::thinking::Reasoning;
 use crate::text::{ChatPrompt, Conversation, Thinking, Tools};
 use chimere_engine::ids::{CacheScope, TokenId};
@@ -19,6 +19,8 @@ pub struct Preparation<'a> {
     pub(super) cache: Option<CacheScope>,
     pub(super) chat: Option<ChatTurn>,
     pub(super) calls: Option<Calls>,
+    /// The rules that the round before kept to, which are its own too.
+    pub(super) rules: Option<GrammarStart>,
     /// The passages that the answer's quotes are of, and the tool that asks for it.
     pub(super) quoted: Option<(Vec<Arc<str>>, String)>,
     pub(super) form: Option<AskedForm>,
@@ -86,15 +88,17 @@ impl<'a> Preparation<'a> {
         preparation
     }
 
-    /// A later generation of a turn, whose prompt was made behind the one before.
+    /// A later generation of a turn, whose prompt was made behind the one before, and whose rules were made before it
+    /// if it has some.
     pub(super) fn of_round(
         services: &'a TurnServices,
         caller: TurnCaller,
         cache: Option<CacheScope>,
-        (chat, prompt): (ChatRequest, ChatPrompt),
+        (chat, prompt, rules): (ChatRequest, ChatPrompt, Option<GrammarStart>),
     ) -> Self {
         let mut preparation = Self::of_chat(services, caller, cache, (chat, 0));
         preparation.request.keeps_tokens = true;
+        preparation.rules = rules;
         if let Some(chat) = &mut preparation.chat {
             chat.made = Some(prompt);
         }
@@ -124,13 +128,14 @@ impl<'a> Preparation<'a> {
     ) -> Self {
         let Generation { spec, seed, engram, form, prediction, .. } = generation;
         let request = GenerationRequest { prompts, ..GenerationRequest::new(spec, caller.terms) };
-        let (chat, calls, quoted, kept, begins, predicted) = (None, None, None, None, None, None);
+        let (chat, calls, rules, quoted, kept, begins, predicted) = (None, None, None, None, None, None, None);
         Self {
             services,
             caller,
             cache,
             chat,
             calls,
+            rules,
             quoted,
             form,
             engram,

@@ -2,6 +2,7 @@
 
 use super::context::{stores_exist, with_examples, with_passages};
 use super::error::TurnError;
+use super::grammar::GrammarMaker;
 use super::options::QueryWriter;
 use super::preparation::Preparation;
 use super::prompts::{INLINE_BYTES, ids_of, prompt_of, work};
@@ -140,6 +141,10 @@ impl Preparation<'_> {
     async fn make_grammar(&mut self) -> Result<(), TurnError> {
         let (form, calls) = (self.form.take(), self.calls.take());
         let (grammars, holder) = (&self.services.grammars, self.caller.holder);
+        if let Some(rules) = self.rules.take() {
+            self.request.grammar = Some(GrammarMaker::again(&rules, self.begins)?);
+            return Ok(());
+        }
         self.request.grammar = match self.quoted.take() {
             Some((passages, field)) if form.is_none() && calls.is_none() => {
                 Some(grammars.quotes_of(holder, passages, field, self.begins).await?)

@@ -27,8 +27,17 @@ pub(super) struct WebHits {
 pub struct WebFinding {
     /// Passages, the best first.
     pub passages: Vec<NumberedSource>,
-    /// Addresses of the pages that were found or read.
-    pub urls: Vec<String>,
+    /// The pages that were found or read.
+    pub pages: Vec<WebPage>,
+}
+
+/// A page that was found or read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebPage {
+    /// The address of the page.
+    pub url: String,
+    /// Its title; the address where it has none.
+    pub title: String,
 }
 
 /// Why the web says nothing.

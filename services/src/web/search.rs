@@ -1,7 +1,8 @@
 //! Searches and pages: queries go to SearXNG, its lists become one, the best pages are read, cut and ranked by words.
 
+use super::hosts::WebHosts;
 use super::page::format_of;
-use super::results::{WebError, WebFinding, WebHit, WebHits, fused};
+use super::results::{WebError, WebFinding, WebHit, WebHits, WebPage, fused};
 use crate::audit::{Audit, AuditRecord};
 use crate::citations::{NumberedSource, SourcePlace};
 use crate::documents::parse::DocumentFormat;
@@ -91,12 +92,12 @@ impl Web {
     }
 
     /// Searches for all queries together: passages of the pages that may be read, and of the others the words that
-    /// SearXNG shows of them. `domains`, if there are some, are the hosts that count, with all below them.
+    /// SearXNG shows of them. Pages of other hosts than `hosts` wants do not count.
     pub async fn search(
         &self,
         visitor: &WebVisitor,
         queries: &[String],
-        domains: &[String],
+        hosts: &WebHosts,
         most: usize,
     ) -> Result<WebFinding, WebError> {
         let lists = join_all(queries.iter().map(|query| self.asked(query))).await;
@@ -106,7 +107,7 @@ impl Web {
             return Err(why);
         }
         let mut hits = fused(found.into_iter().flatten().collect());
-        hits.retain(|hit| is_within(&hit.url, domains));
+        hits.retain(|hit| hosts.admit(&hit.url));
         hits.truncate(WEB_RESULTS_MAX);
         let read = hits.iter().take(WEB_PAGES_MAX).map(|hit| self.page(visitor, &hit.url));
         let read = join_all(read).await;
@@ -118,8 +119,8 @@ impl Web {
             _ => ReadPage::of_text(&hit.url, &hit.title, &hit.content),
         };
         let pages: Vec<ReadPage> = hits.iter().map(page).collect();
-        let urls = pages.iter().map(|page| page.url.clone()).collect();
-        Ok(WebFinding { passages: self.ranked(visitor, pages, queries.join(" "), most).await?, urls })
+        let found = pages.iter().map(found_page).collect();
+        Ok(WebFinding { passages: self.ranked(visitor, pages, queries.join(" "), most).await?, pages: found })
     }
 
     /// Reads one page: its passages that fit a query, or its first ones where there is none.
@@ -131,8 +132,8 @@ impl Web {
         most: usize,
     ) -> Result<WebFinding, WebError> {
         let page = self.page(visitor, url).await?;
-        let urls = vec![page.url.clone()];
-        Ok(WebFinding { passages: self.ranked(visitor, vec![page], query.to_owned(), most).await?, urls })
+        let found = vec![found_page(&page)];
+        Ok(WebFinding { passages: self.ranked(visitor, vec![page], query.to_owned(), most).await?, pages: found })
     }
 
     /// The list of one query.
@@ -227,35 +228,14 @@ fn headers(accept: &str) -> Vec<(String, String)> {
     named.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
+/// A page under its title, or under its address where it has none.
+fn found_page(page: &ReadPage) -> WebPage {
+    let title = if page.title.is_empty() { &page.url } else { &page.title };
+    WebPage { url: page.url.clone(), title: title.clone() }
+}
+
 fn source(page: &ReadPage, text: String) -> NumberedSource {
-    let title = if page.title.is_empty() { page.url.clone() } else { page.title.clone() };
-    let shown = format!("{title} ({})", page.url);
-    NumberedSource { text: text.into(), title: Some(shown), place: SourcePlace::Web { url: page.url.clone(), title } }
-}
-
-/// Whether a page is of one of some hosts, or of one below them.
-fn is_within(url: &str, domains: &[String]) -> bool {
-    let host =
-        url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#', ':']).next().unwrap_or_default());
-    let host = host.to_ascii_lowercase();
-    let is =
-        |domain: &String| host.strip_suffix(domain.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    domains.is_empty() || domains.iter().any(is)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_domain_counts_with_all_below_it() {
-        let domains = ["a.test".to_owned()];
-        for url in ["http://a.test/x", "https://www.A.test:443/", "http://a.test"] {
-            assert!(is_within(url, &domains), "{url}");
-        }
-        for url in ["http://ba.test/", "http://a.test.evil/", "a.test", "http://evil/a.test"] {
-            assert!(!is_within(url, &domains), "{url}");
-        }
-        assert!(is_within("http://anything/", &[]));
-    }
+    let WebPage { url, title } = found_page(page);
+    let shown = format!("{title} ({url})");
+    NumberedSource { text: text.into(), title: Some(shown), place: SourcePlace::Web { url, title } }
 }

@@ -56,6 +56,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "drafts",
             "sampling",
             "constraint",
+            "lines",
             "adapter",
             "step",
             "format",
@@ -142,13 +143,13 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("engine/src/encoder", &["config", "weights", "kernels", "attention", "forward"]),
-    ("engine/src/backend/cpu/simd", &["norm", "gemm", "rowops"]),
+    ("engine/src/backend/cpu/simd", &["x86", "norm", "gemm", "rowops", "low_rank"]),
     ("engine/src/backend/cpu/team", &["pool", "shared"]),
     (
         "engine/src/backend/cpu/matmul",
         &[
-            "lines", "ahead", "floats", "layout", "qblock", "quantize", "rows", "watch", "pack", "scalar", "avx2",
-            "avx512", "amx", "neon",
+            "ahead", "floats", "layout", "qblock", "quantize", "rows", "watch", "pack", "scalar", "avx2", "avx512",
+            "amx", "neon",
         ],
     ),
     ("engine/src/backend/cpu/matmul/avx2", &["codes", "scales", "product"]),
@@ -158,7 +159,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["history", "weights", "scan", "rank", "edit", "weight_sum", "edited_draw", "logprobs"],
     ),
     ("engine/src/backend/cpu/store", &["head", "drafted"]),
-    ("engine/src/backend/cpu/pass", &["experts", "routes", "batch", "adapted", "probe", "room", "stream", "forward"]),
+    ("engine/src/backend/cpu/pass", &["experts", "routes", "adapted", "batch", "probe", "room", "stream", "forward"]),
     (
         "engine/src/backend/cpu/blocks",
         &["conv", "mlp", "attention", "gdn", "mamba2", "shortconv", "moe", "parallel", "scale"],

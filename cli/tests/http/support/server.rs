@@ -77,6 +77,8 @@ pub struct Options {
     pub tables: Option<PathBuf>,
     /// Where adapters of the golden model lie, if there are some.
     pub adapters: Option<PathBuf>,
+    /// Bounds of the adapters.
+    pub adapter_settings: AdapterSettings,
     /// Where the files of pipelines lie, if there are some; looked at again every 50 ms.
     pub pipelines: Option<PathBuf>,
     /// Where documents lie, if any are taken.
@@ -126,6 +128,7 @@ impl Default for Options {
             embedder: EmbedderSettings::default(),
             tables: None,
             adapters: None,
+            adapter_settings: AdapterSettings::default(),
             pipelines: None,
             documents: None,
             tools: None,
@@ -167,6 +170,13 @@ pub fn data(file: &str) -> PathBuf {
 
 impl Server {
     pub fn start(options: Options) -> Self {
+        let (server, warm) = Self::start_to_judge(options);
+        warm.unwrap();
+        server
+    }
+
+    /// Also one whose warm-up ends with an error, which the program would end with.
+    pub fn start_to_judge(options: Options) -> (Self, Result<(), String>) {
         let (ready, started) = mpsc::channel();
         let listener = options.probes.then(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let probes = listener.as_ref().map(|listener| listener.local_addr().unwrap());
@@ -179,9 +189,9 @@ impl Server {
                 let end_id = text.tokenizer().id("<|im_end|>").unwrap();
                 let fake = Fake::new(text.tokenizer().clone(), end_id);
                 let service = Service::start(parts(options, text, &fake, end_id, listener)).await.unwrap();
-                service.warm_up().await.unwrap();
+                let warm = service.warm_up().await;
                 let (drains, mut inbox): (Drains, _) = tokio::sync::mpsc::unbounded_channel();
-                ready.send((service.address(), fake, drains, service.phase(), service.live())).unwrap();
+                ready.send(((service.address(), fake, drains, service.phase(), service.live()), warm)).unwrap();
                 while let Some((within, done)) = inbox.recv().await {
                     service.drain(within).await;
                     done.send(()).ok();
@@ -189,8 +199,8 @@ impl Server {
                 service.stop().await;
             });
         });
-        let (addr, fake, drains, phase, live) = started.recv_timeout(PATIENCE).expect("the service starts");
-        Self { addr, probes, fake, drains: Some(drains), phase, live, thread: Some(thread) }
+        let ((addr, fake, drains, phase, live), warm) = started.recv_timeout(PATIENCE).expect("the service starts");
+        (Self { addr, probes, fake, drains: Some(drains), phase, live, thread: Some(thread) }, warm)
     }
 
     /// Begins to drain; the receiver hears when it is over.
@@ -258,9 +268,9 @@ fn real(options: &Options) -> Build {
 }
 
 /// Those of the golden model.
-fn adapters(dir: &Path, names: ServedNames) -> Adapters {
+fn adapters(dir: &Path, names: ServedNames, settings: AdapterSettings) -> Adapters {
     let targets = AdapterTargets::of(&model::load(&golden()).unwrap());
-    Adapters::open(dir, targets, names, AdapterSettings::default()).unwrap()
+    Adapters::open(dir, targets, names, settings).unwrap()
 }
 
 /// Beside the model's own names.
@@ -349,7 +359,10 @@ fn parts(
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
-        adapters: options.adapters.as_deref().map_or_else(Default::default, |dir| adapters(dir, names.clone())),
+        adapters: options
+            .adapters
+            .as_deref()
+            .map_or_else(Default::default, |dir| adapters(dir, names.clone(), options.adapter_settings)),
         pipelines: options.pipelines.as_deref().map_or_else(Default::default, |dir| pipelines(dir, names)),
         web: web.offer(),
     };

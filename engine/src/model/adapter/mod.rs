@@ -40,7 +40,7 @@ pub fn read_adapter(path: &Path, name: &str, targets: &AdapterTargets) -> Result
     }
     files.check()?;
     let adapter = Adapter::new(name, blocks);
-    if adapter.blocks.iter().flatten().all(|part| part.b.iter().all(|x| *x == 0.0)) {
+    if adapter.blocks.iter().flatten().all(|part| part.b().top() == 0.0) {
         let want = "a matrix that it changes";
         return Err(Problem::container("adapter", want, "no tensor, or zeros in all of lora_B").in_file(path));
     }
@@ -78,10 +78,12 @@ fn low_rank(pair: &Pair, place: &MatrixPlace) -> Result<LowRank, Problem> {
         None => a,
         Some(columns) => a.chunks_exact(pair.a.cols()).flat_map(|row| columns.iter().map(|at| row[*at])).collect(),
     };
-    let all: Vec<usize> = place.rows.clone().unwrap_or_else(|| (0..pair.b.rows()).collect());
-    let b: Vec<f32> = (0..rank).flat_map(|r| all.iter().map(|row| b[row * rank + r]).collect::<Vec<_>>()).collect();
-    let part = LowRank { matrix: place.matrix, rank, scale: pair.scale, a: a.into(), b: b.into() };
-    assert_eq!((part.out(), part.a.len() / rank), place.size, "{} is what its matrix is", pair.module);
+    let b = match &place.rows {
+        None => b,
+        Some(rows) => rows.iter().flat_map(|row| &b[row * rank..(row + 1) * rank]).copied().collect(),
+    };
+    let part = LowRank::new(place.matrix, rank, pair.scale, &a, &b);
+    assert_eq!((part.out(), part.inputs()), place.size, "{} is what its matrix is", pair.module);
     Ok(part)
 }
 

@@ -326,6 +326,7 @@ impl RequestActor {
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.handles.clock.now()),
+            moments: Box::new(*self.watch.moments()),
             room: self.room(),
             reports: self.all_reports(),
             kept: std::mem::take(&mut self.kept),

@@ -6,6 +6,8 @@ use crate::actors::messages::Refusal;
 use crate::citations::{Citation, NumberedSource};
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
+use crate::traces::Moments;
+use crate::web::WebPage;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
@@ -75,14 +77,14 @@ impl Output {
 }
 
 /// Something that was done on the web for an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum WebAction {
     /// Pages were looked for.
     Search {
         /// The queries that the model wrote.
         queries: Vec<String>,
-        /// Addresses of the pages that were found.
-        urls: Vec<String>,
+        /// The pages that were found.
+        pages: Vec<WebPage>,
         /// Nothing could be searched.
         failed: bool,
     },
@@ -90,6 +92,8 @@ pub enum WebAction {
     Open {
         /// Address of the page.
         url: String,
+        /// Its title, and the passages of it that the model read.
+        read: Option<(String, Vec<NumberedSource>)>,
         /// It could not be read.
         failed: bool,
     },
@@ -240,6 +244,8 @@ pub struct RequestUsage {
     pub reasoning_tokens: u32,
     /// Where the time went.
     pub timings: Timings,
+    /// When that was; of a turn's rounds, the last one's.
+    pub moments: Box<Moments>,
     /// The most tokens that a choice could have, where more were asked for than the context has room for.
     pub room: Option<u32>,
     /// What else the reply tells, in the order in which it does.

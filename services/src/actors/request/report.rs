@@ -68,6 +68,9 @@ pub struct TurnReport {
     pub sufficiency: Option<f64>,
     /// Calls of tools beside these searches.
     pub calls: Vec<CallReport>,
+    /// Time of the service's own between generations: from the last token of one to the admission of the next, without
+    /// what was searched for and run there.
+    pub own: Duration,
 }
 
 /// A call that the server ran within a turn.

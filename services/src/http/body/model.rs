@@ -6,7 +6,7 @@ pub(in crate::http) use addressee::{Addressee, take_adapter, take_model};
 
 use super::fields::Fields;
 use crate::adapters::Adapters;
-use crate::engram::Asker;
+use crate::http::edge::keys::auth::Viewer;
 use crate::http::wire::error::ApiError;
 use crate::pipelines::Pipelines;
 use crate::text::Thoughts;
@@ -64,11 +64,13 @@ impl ModelLimits {
         self.names().map(str::to_owned).chain(more).collect()
     }
 
-    /// These without adapters that are others' alone.
-    pub fn seen_by(&self, asker: Asker) -> Cow<'_, Self> {
-        match self.adapters.seen_by(asker) {
-            None => Cow::Borrowed(self),
-            Some(adapters) => Cow::Owned(Self { adapters, ..self.clone() }),
+    /// These without adapters that are others' alone, and without the web for a key that may not use it.
+    pub fn seen_by(&self, viewer: &Viewer) -> Cow<'_, Self> {
+        let web = if viewer.tools.allow_web() { self.web } else { WebOffer::default() };
+        match self.adapters.seen_by(viewer.asker) {
+            None if web == self.web => Cow::Borrowed(self),
+            None => Cow::Owned(Self { web, ..self.clone() }),
+            Some(adapters) => Cow::Owned(Self { adapters, web, ..self.clone() }),
         }
     }
 

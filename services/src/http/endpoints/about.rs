@@ -5,7 +5,7 @@ use crate::clock::rfc3339;
 use crate::http::app::App;
 use crate::http::body::model::Addressee;
 use crate::http::body::model::unknown_model;
-use crate::http::edge::keys::auth::asker;
+use crate::http::edge::keys::auth::viewer;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;
@@ -31,7 +31,7 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
 /// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one;
 /// to Anthropic's clients, which ask for no vectors, the first two in the shape of theirs.
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
-    let limits = app.limits.seen_by(asker(&request));
+    let limits = app.limits.seen_by(&viewer(&request));
     if !is_anthropics(&request) {
         let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));
         let more = [limits.adapters.names(), limits.pipelines.names()].concat();
@@ -62,7 +62,7 @@ async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>)
     if let Some(object) = encoder.and_then(|_| encoder_object(&app)).filter(|_| !is_anthropics(&request)) {
         return Ok(HttpResponse::Ok().json(object));
     }
-    let limits = app.limits.seen_by(asker(&request));
+    let limits = app.limits.seen_by(&viewer(&request));
     if let Some(name) = Addressee::named(&id, &limits)?.name() {
         let object = if is_anthropics(&request) { anthropics_model(&app, &name) } else { child_object(&app, &name) };
         return Ok(HttpResponse::Ok().json(object));

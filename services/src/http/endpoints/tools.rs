@@ -18,10 +18,11 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 
 async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let tools = &app.turns.tools;
-    let servers = tools.servers(Caller::of(&request).key);
+    let caller = Caller::of(&request);
+    let servers = tools.servers(caller.key, &caller.tools);
     let listed = join_all(servers.iter().map(|server| tools.list(server))).await;
     let data: Vec<Value> = servers.iter().zip(&listed).map(|(server, listed)| of_server(server, listed)).collect();
-    let web_search = app.limits.web != WebOffer::default();
+    let web_search = app.limits.web != WebOffer::default() && caller.tools.allow_web();
     HttpResponse::Ok().json(json!({"object": "list", "data": data, "web_search": web_search}))
 }
 

@@ -1,12 +1,11 @@
 //! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
 //! of them share, and hold that room until whoever reads them has let go of what they said.
 
-use crate::engram::Asker;
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::body::model::ModelLimits;
 use crate::http::edge::encoding::Coding;
-use crate::http::edge::keys::auth::asker;
+use crate::http::edge::keys::auth::{Viewer, viewer};
 use crate::http::edge::shares::{Room, Share};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::weight;
@@ -33,7 +32,8 @@ pub(in crate::http) struct ParsedBody<T> {
     pub(in crate::http) room: Option<Share>,
 }
 
-/// The service as a caller sees it: without adapters that are others' alone.
+/// The service as a caller sees it: without adapters that are others' alone, and without the web if its key may not
+/// use it.
 pub(in crate::http) struct SeenApp<'a> {
     app: &'a App,
     /// What the caller's request is checked against.
@@ -41,8 +41,8 @@ pub(in crate::http) struct SeenApp<'a> {
 }
 
 impl<'a> SeenApp<'a> {
-    pub(in crate::http) fn by(app: &'a App, asker: Asker) -> Self {
-        Self { app, limits: app.limits.seen_by(asker) }
+    pub(in crate::http) fn by(app: &'a App, viewer: &Viewer) -> Self {
+        Self { app, limits: app.limits.seen_by(viewer) }
     }
 }
 
@@ -64,10 +64,10 @@ pub(in crate::http) async fn take<T: Send + 'static>(
     let holder = app.holder(request);
     let coding = Coding::of(request)?;
     let body = app.bodies.arrived(payload, request, holder).await?;
-    let (came, known, asker) = (Came { bytes: body.len(), coding }, app.clone(), asker(request));
+    let (came, known, viewer) = (Came { bytes: body.len(), coding }, app.clone(), viewer(request));
     let job = move || {
         let body = known.bodies.decoded(body, coding, holder)?;
-        apart(&known.parsed, holder, &body, |body| parse(body, &SeenApp::by(&known, asker)))
+        apart(&known.parsed, holder, &body, |body| parse(body, &SeenApp::by(&known, &viewer)))
     };
     came.run(&app.turns.lanes, holder, job).await?
 }

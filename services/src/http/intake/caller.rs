@@ -1,7 +1,7 @@
 //! The caller of a turn, from what the edge knows of a request.
 
 use crate::http::app::App;
-use crate::http::edge::keys::auth::{Caller, asker};
+use crate::http::edge::keys::auth::{Caller, Viewer, viewer};
 use crate::http::edge::keys::cache;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::wire::error::ApiError;
@@ -14,11 +14,13 @@ use chimere_engine::ids::{CacheScope, KeyId};
 
 /// The caller of a turn.
 pub(in crate::http) fn turn_caller(app: &App, request: &HttpRequest) -> Result<TurnCaller, ApiError> {
+    let Viewer { asker, tools } = viewer(request);
     Ok(TurnCaller {
         name: RequestName::of(request),
         holder: app.holder(request),
         account: Caller::of(request).key,
-        asker: asker(request),
+        asker,
+        tools,
         terms: terms_of(request)?,
     })
 }

@@ -28,10 +28,10 @@ pub(in crate::http) fn file_search_call(search: &FileSearch, results: Option<Vec
 /// A search of the web, with the addresses that it found if `shows_urls`, or a page that was read.
 pub(in crate::http) fn web_search_call(action: &WebAction, shows_urls: bool) -> Value {
     let action = match action {
-        WebAction::Search { queries, urls, .. } => {
+        WebAction::Search { queries, pages, .. } => {
             let mut search = json!({"type": "search", "query": queries.first(), "queries": queries});
             if shows_urls {
-                search["sources"] = urls.iter().map(|url| json!({"type": "url", "url": url})).collect();
+                search["sources"] = pages.iter().map(|page| json!({"type": "url", "url": page.url})).collect();
             }
             search
         }
@@ -111,7 +111,7 @@ mod tests {
         let (good, bad) = (ended(Ok("four".into())), ended(Err("gone".into())));
         assert_eq!((&good["status"], &good["output"]), (&json!("completed"), &json!("four")));
         assert_eq!((&bad["status"], &bad["error"]), (&json!("failed"), &json!("gone")));
-        let open = WebAction::Open { url: "https://a.example/".into(), failed: true };
+        let open = WebAction::Open { url: "https://a.example/".into(), read: None, failed: true };
         assert_eq!(step(&Output::Browsed(open)).unwrap()["status"], "failed");
         let report =
             PipelineStepReport { name: "plan".into(), outcome: "stop", took: Duration::from_micros(1234), tokens: 7 };

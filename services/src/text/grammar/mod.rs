@@ -228,6 +228,14 @@ impl GrammarStart {
         Self { rules: AnswerRules::Quotes(quotes), stage }
     }
 
+    /// These rules for outputs that begin as another prompt left them.
+    pub fn again(&self, thinking: Option<Thinking>) -> Result<Self, FormError> {
+        match &self.rules {
+            AnswerRules::Grammar(grammar) => grammar.after(thinking),
+            AnswerRules::Quotes(quotes) => Ok(Self::of_quotes(quotes.clone(), thinking)),
+        }
+    }
+
     /// What one choice is followed by. Choices of one lane share what takes time to work out, and should be asked by
     /// one thread at a time; which lane it is changes nothing that they say.
     pub fn begin(&self, lane: usize) -> Box<dyn Grammar> {

@@ -20,6 +20,7 @@ use normalized::Normalized;
 use source::TokenizerParts;
 use split::Splitter;
 use std::borrow::Cow;
+use std::ops::Range;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{Model, NormalizedString};
 
@@ -125,6 +126,11 @@ impl Tokenizer {
         self.encode_with(text, |piece, ids| restored(piece).iter().for_each(|piece| self.encode_piece(piece, ids)))
     }
 
+    /// Where in a rendered conversation the last of these added tokens begins.
+    pub fn last_of(&self, text: &str, ids: &[TokenId]) -> Option<usize> {
+        self.added_in(text).filter(|(_, id)| ids.contains(id)).last().map(|(at, _)| at.start)
+    }
+
     /// Ids of a text that is nothing but text: what looks like an added token is spelled out.
     pub fn encode_plain(&self, text: &str) -> Vec<TokenId> {
         let mut ids = Vec::with_capacity(text.len() / 3);
@@ -146,17 +152,22 @@ impl Tokenizer {
     fn encode_with(&self, text: &str, encode: impl Fn(&str, &mut Vec<TokenId>)) -> Vec<TokenId> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut at = 0;
-        for found in self.matcher.find_iter(text) {
-            let (content, id) = &self.added[found.pattern().as_usize()];
-            if self.normalized.vanishes(*id, content, &text[found.end()..]) {
-                continue;
-            }
-            encode(&text[at..found.start()], &mut ids);
-            ids.push(*id);
-            at = found.end();
+        for (found, id) in self.added_in(text) {
+            encode(&text[at..found.start], &mut ids);
+            ids.push(id);
+            at = found.end;
         }
         encode(&text[at..], &mut ids);
         ids
+    }
+
+    /// The added tokens of a text, with their places.
+    fn added_in(&self, text: &str) -> impl Iterator<Item = (Range<usize>, TokenId)> {
+        self.matcher.find_iter(text).filter_map(|found| {
+            let (content, id) = &self.added[found.pattern().as_usize()];
+            let vanishes = self.normalized.vanishes(*id, content, &text[found.end()..]);
+            (!vanishes).then_some((found.range(), *id))
+        })
     }
 
     /// Appends the ids of a text without added tokens.

@@ -3,13 +3,16 @@
 
 use crate::actors::request::direct::DirectError;
 use crate::actors::request::score::scores_behind;
-use crate::limits::TOP_LOGPROBS_MAX;
+use crate::limits::{ADAPTER_PROBE_SECONDS_MAX, TOP_LOGPROBS_MAX};
 use crate::turn::services::TurnServices;
 use chimere_engine::adapter::{Adapter, ScaledAdapter};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::PromptScores;
 use chimere_engine::step::Score;
 use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(ADAPTER_PROBE_SECONDS_MAX);
 
 /// Beginnings in the kinds of text that models are used for.
 const PROMPTS: [&str; 8] = [
@@ -43,13 +46,21 @@ pub enum ProbeError {
         /// The most that is taken.
         max: f64,
     },
+    /// The engine is too busy, or too slow.
+    #[error("the probe has not ended within {ADAPTER_PROBE_SECONDS_MAX} seconds")]
+    TooSlow,
     /// The engine could not be asked.
     #[error("the probe did not run: {0}")]
     Engine(#[from] DirectError),
 }
 
-/// Asks the model about all prompts with an adapter and without.
+/// Asks the model about all prompts with an adapter and without, for a bounded time.
 pub async fn probe(services: &TurnServices, adapter: &Arc<Adapter>, kl_max: f64) -> Result<(), ProbeError> {
+    let asked = tokio::time::timeout(PATIENCE, ask_all(services, adapter, kl_max)).await;
+    asked.unwrap_or(Err(ProbeError::TooSlow))
+}
+
+async fn ask_all(services: &TurnServices, adapter: &Arc<Adapter>, kl_max: f64) -> Result<(), ProbeError> {
     let (mut differs, mut nats) = (false, 0.0);
     for text in PROMPTS {
         let prompt: Arc<[TokenId]> = services.text.tokenizer().encode(text).into();

@@ -31,7 +31,7 @@ async fn tool_of(
         Err(TurnError::coded("model", message, code))
     };
     let tools = &asking.services.tools;
-    let Some(reached) = tools.server(asking.caller.account, server) else {
+    let Some(reached) = tools.server(asking.caller.account, &asking.caller.tools, server) else {
         return wrong("and this key may use no MCP server of this name", "mcp_server_not_found");
     };
     let listed = tools.list(&reached).await;

@@ -10,7 +10,7 @@ use crate::turn::context::best_passages;
 use crate::turn::decisions::{RerankRequest, rerank};
 use crate::turn::error::TurnError;
 use crate::turn::options::{FileSearchRequest, QueryWriter, StoreReading};
-use crate::web::WebVisitor;
+use crate::web::WebHosts;
 
 /// The search of a store, for errors and for the stage that puts passages into a conversation.
 pub(super) fn search_of(store: String, k: u32) -> FileSearchRequest {
@@ -53,9 +53,11 @@ pub(super) async fn search(
             let told = vec![Output::Searched(FileSearch { queries: vec![question], results, sufficiency: None })];
             Ok(StepSearch { found, told, failed: false })
         }
-        RetrieveFrom::Web if asking.services.web.offer().search => on_the_web(asking, step, question).await,
+        RetrieveFrom::Web if asking.services.web.offer().search && asking.caller.tools.allow_web() => {
+            on_the_web(asking, step, question).await
+        }
         RetrieveFrom::Web => {
-            let message = format!("the pipeline `{pipeline}` searches the web, which this service does not offer");
+            let message = format!("the pipeline `{pipeline}` searches the web, which is not offered to this key");
             Err(TurnError::coded("model", message, "web_not_offered"))
         }
     }
@@ -78,18 +80,18 @@ async fn stored(
 /// Searches the web with the user's own words, which are all that leaves.
 async fn on_the_web(asking: Asking<'_>, step: &RetrieveStep, question: String) -> Result<StepSearch, TurnError> {
     let Asking { services, caller, .. } = asking;
-    let visitor = WebVisitor { holder: caller.holder, account: caller.account, request: caller.name.clone() };
+    let visitor = caller.visitor();
     let most = step.rerank.unwrap_or(step.k) as usize;
     let queries = if question.trim().is_empty() { Vec::new() } else { vec![question.clone()] };
-    let searched = services.web.search(&visitor, &queries, &[], most).await;
+    let searched = services.web.search(&visitor, &queries, &WebHosts::default(), most).await;
     let failed = searched.is_err();
     let searched = searched.unwrap_or_else(|error| {
         tracing::warn!(request = &*caller.name, %error, "a pipeline's search of the web failed");
         Default::default()
     });
     let found = ranked(asking, step, &question, searched.passages).await?;
-    let action = |urls| WebAction::Search { queries: queries.clone(), urls, failed };
-    let told = vec![Output::Browsing(action(Vec::new())), Output::Browsed(action(searched.urls))];
+    let action = |pages| WebAction::Search { queries: queries.clone(), pages, failed };
+    let told = vec![Output::Browsing(action(Vec::new())), Output::Browsed(action(searched.pages))];
     Ok(StepSearch { found, told, failed })
 }
 

@@ -4,6 +4,7 @@
 use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
 use super::outputs::TurnOutputs;
 use super::round::Round;
+use super::rules::LaterRules;
 use super::usage::add;
 use super::web::WebTurn;
 use crate::actors::live::LiveEntry;
@@ -15,6 +16,7 @@ use crate::citations::NumberedSource;
 use crate::metrics;
 use crate::text::grammar::Calls;
 use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, ToolCall};
+use crate::traces::Moments;
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
 use crate::turn::error::{EarlyEnd, TurnError};
@@ -26,7 +28,7 @@ use crate::turn::services::TurnServices;
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{CacheScope, Micros, TokenId};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Outputs that wait for a slow client before the driver does.
@@ -45,8 +47,9 @@ pub struct LaterRounds {
     search: Option<FileSearchRequest>,
     /// What goes to the web and has gone there.
     web: WebTurn,
-    /// What each round asks for; its conversation is empty.
+    /// What each round asks for; its conversation is empty, and the rules for its calls stand beside it.
     pub(super) asked: ChatRequest,
+    rules: LaterRules,
     /// The conversation so far, for templates behind whose answers no prompt can go on.
     conversation: Conversation,
     /// Bytes of the body that it came in.
@@ -87,8 +90,7 @@ impl LaterRounds {
             generation: Generation { form: None, ..chat.generation.clone() },
             conversation: Conversation::default(),
             tools: chat.tools.clone(),
-            // A call that must be made was made in the first round.
-            calls: chat.calls.clone().map(|calls| Calls { must: false, ..calls }),
+            calls: None,
             reasoning: chat.reasoning,
             sources: chat.sources.clone(),
             file_search: None,
@@ -97,6 +99,8 @@ impl LaterRounds {
             hosted: chat.hosted.clone(),
             mcp: Vec::new(),
         };
+        // A call that must be made was made in the first round.
+        let calls = chat.calls.clone().map(|calls| Calls { must: false, ..calls });
         let mut later = Box::new(Self {
             services: services.clone(),
             caller: caller.clone(),
@@ -104,6 +108,7 @@ impl LaterRounds {
             search: chat.file_search.clone(),
             web: WebTurn::of(chat.web.clone()),
             asked,
+            rules: LaterRules::of(services, caller.holder, calls),
             conversation: Conversation::default(),
             bytes,
             tokens: Vec::new(),
@@ -179,6 +184,10 @@ pub(super) struct TurnDriver {
     characters: usize,
     usage: RequestUsage,
     begun: Micros,
+    /// When the last token of the generation before came.
+    last: Option<Micros>,
+    /// What was searched for and run since then took so long.
+    pub(super) helped: Duration,
     /// The turn is live between its generations too.
     _live: LiveEntry,
 }
@@ -193,6 +202,8 @@ impl TurnDriver {
             characters: 0,
             usage: RequestUsage::default(),
             begun: later.services.handles.clock.now(),
+            last: None,
+            helped: Duration::ZERO,
             _live: later.services.live.enter(later.caller.name.clone()),
             later,
         }
@@ -209,6 +220,7 @@ impl TurnDriver {
     }
 
     async fn steps(&mut self) -> Result<(), EarlyEnd> {
+        self.later.rules.begin();
         // A turn that began with calls which were approved has its first generation behind these.
         let begins = self.later.turn.rounds() > 0;
         let mut step = if begins { TurnStep::Generate(Vec::new()) } else { self.later.turn.next(TurnEvent::Begin) };
@@ -249,6 +261,7 @@ impl TurnDriver {
                 Some(Output::End(mut usage)) => {
                     self.later.tokens.append(&mut usage.kept);
                     let tokens = usage.completion_tokens;
+                    self.count_own_time(&usage.moments);
                     if self.later.turn.rounds() == 1 {
                         self.usage = usage
                     } else {
@@ -264,6 +277,15 @@ impl TurnDriver {
         }
     }
 
+    /// Adds the time between two generations that neither took, nor what ran between them.
+    fn count_own_time(&mut self, moments: &Moments) {
+        if let (Some(last), Some(taken)) = (self.last, moments.taken) {
+            let between = Duration::from_micros(taken.since(last).0);
+            self.later.report.own += between.saturating_sub(self.helped);
+        }
+        (self.last, self.helped) = (moments.last, Duration::ZERO);
+    }
+
     /// Submits the next generation. `None` if the context has no room for it.
     async fn submit(&mut self, results: Vec<CallResult>) -> Result<Option<Outputs>, EarlyEnd> {
         let services = self.later.services.clone();
@@ -274,6 +296,7 @@ impl TurnDriver {
         self.later.tokens.clone_from(&prompt.ids);
         self.later.turns.clone_from(&prompt.turns);
         self.keep(results);
+        let rules = self.later.rules.made().await?;
         let mut asked = self.later.asked.clone();
         // Each round draws for itself, as each prompt of a request does.
         let draws = |seed| SplitMix::nth(seed, u64::from(self.later.turn.rounds() - 1));
@@ -284,7 +307,7 @@ impl TurnDriver {
         engine.max_tokens = self.later.turn.tokens_left();
         engine.min_tokens = engine.min_tokens.saturating_sub(self.usage.completion_tokens);
         let (caller, cache) = (self.later.caller.clone(), self.later.cache);
-        let mut preparation = Preparation::of_round(&services, caller, cache, (asked, prompt));
+        let mut preparation = Preparation::of_round(&services, caller, cache, (asked, prompt, rules));
         preparation.prepare().await?;
         let request = preparation.complete().await?;
         let entry = services.live.enter(self.later.caller.name.clone());
@@ -377,7 +400,10 @@ impl TurnDriver {
         self.tell(Output::Searching { query: query.clone() }).await?;
         let (services, caller) = (&self.later.services, &self.later.caller);
         let wanted = self.later.search.as_ref().expect("file_search is hosted where stores are named");
-        let (found, failed) = match best_passages(services, caller, wanted, &query).await {
+        let begun = Instant::now();
+        let searched = best_passages(services, caller, wanted, &query).await;
+        self.helped += begun.elapsed();
+        let (found, failed) = match searched {
             Ok(found) => (found, None),
             // The store may have been removed meanwhile.
             Err(TurnError::FileSearch { error, .. }) => (Vec::new(), Some(error.to_string())),
@@ -397,10 +423,13 @@ impl TurnDriver {
         if let Some(why) = self.later.web.refusal(&asked) {
             return Ok(without_answer(call, CallOutcome::Refused, &why));
         }
-        self.tell(Output::Browsing(asked.action(&[], false))).await?;
+        self.tell(Output::Browsing(asked.begun())).await?;
         let LaterRounds { services, caller, web, .. } = &mut self.later;
-        let (mut result, urls) = match web.run(&services.web, caller, &asked).await {
-            Ok(found) => (self.fitted(&call, found.passages, before).await?, found.urls),
+        let begun = Instant::now();
+        let ran = web.run(&services.web, caller, &asked).await;
+        self.helped += begun.elapsed();
+        let (mut result, pages) = match ran {
+            Ok(found) => (self.fitted(&call, found.passages, before).await?, found.pages),
             Err(why) => (without_answer(call, CallOutcome::Failed, &why.to_string()), Vec::new()),
         };
         // What went wrong is told in a stranger's words too.
@@ -408,7 +437,7 @@ impl TurnDriver {
         self.later.report.searches += u32::from(matches!(asked, WebCall::Search { .. }));
         self.later.report.passages += result.passages.len() as u32;
         let failed = result.outcome == CallOutcome::Failed;
-        self.tell(Output::Browsed(asked.action(&urls, failed))).await?;
+        self.tell(Output::Browsed(asked.ended(pages, &result.passages, failed))).await?;
         Ok(result)
     }
 

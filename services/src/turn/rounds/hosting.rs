@@ -40,7 +40,7 @@ pub async fn host_tools(
 
 /// The server that a request names.
 fn server_of(services: &TurnServices, caller: &TurnCaller, asked: &McpRequest) -> Result<Arc<McpServer>, TurnError> {
-    services.tools.server(caller.account, &asked.server).ok_or_else(|| {
+    services.tools.server(caller.account, &caller.tools, &asked.server).ok_or_else(|| {
         let shown: String = asked.server.chars().take(64).collect();
         let field = format!("{}.server_label", asked.field);
         let message = format!("`{field}` is {shown:?}, which is no MCP server that this key may use");

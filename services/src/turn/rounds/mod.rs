@@ -7,6 +7,7 @@ mod hosting;
 mod machine;
 mod outputs;
 mod round;
+mod rules;
 mod tools;
 mod usage;
 mod web;

@@ -21,6 +21,7 @@ use futures_util::stream;
 use serde_json::{Map, Value as Json};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What the model reads where the context has no room for a result.
 const NO_ROOM: &str = "Error: there is no room for this result; answer from what is known.";
@@ -48,7 +49,10 @@ impl TurnDriver {
             let Hosted::Mcp { tool, .. } = tool else { continue };
             let told = told_run(tool, &call.arguments, None);
             self.tell(Output::Calling(told.clone())).await?;
+            let begun = Instant::now();
             let Some(answer) = answers.next().await else { break };
+            // Of those that run at once the others' time has passed too.
+            self.helped += begun.elapsed().min(answer.took);
             self.later.report.calls.push(reported(tool, &answer));
             let outcome = CallOutcome::of(&answer);
             let ended = ToolRun { result: Some(result_of(&answer)), ..told };

@@ -11,6 +11,7 @@ pub(in crate::turn) fn add(total: &mut RequestUsage, round: RequestUsage) {
     total.completion_tokens += round.completion_tokens;
     total.reasoning_tokens += round.reasoning_tokens;
     total.room = total.room.or(round.room);
+    total.moments = round.moments;
     round.reports.into_iter().for_each(|report| add_report(&mut total.reports, report));
 }
 

@@ -2,12 +2,11 @@
 //! conversation away, so once one was read the model writes nothing more that leaves: the machine refuses queries, and
 //! of addresses only those are opened that the user wrote or a search found.
 
-use crate::limits::WEB_QUERIES_MAX;
 use crate::text::{Conversation, Role};
 use crate::turn::caller::TurnCaller;
 use crate::turn::hosted::WebCall;
 use crate::turn::options::WebRequest;
-use crate::web::{Web, WebError, WebFinding, WebVisitor, addresses_in};
+use crate::web::{Web, WebError, WebFinding, addresses_in};
 use std::collections::BTreeSet;
 
 /// What a turn has done on the web.
@@ -18,6 +17,8 @@ pub(super) struct WebTurn {
     named: BTreeSet<String>,
     /// Queries that were searched for.
     queries: usize,
+    /// Pages that were opened.
+    opened: usize,
 }
 
 impl WebTurn {
@@ -37,9 +38,16 @@ impl WebTurn {
 
     /// Why a call does not go out, in words for the model; none if it does.
     pub(super) fn refusal(&self, call: &WebCall) -> Option<String> {
+        let WebRequest { search, fetch, .. } = self.request.as_ref()?;
         match call {
-            WebCall::Search { queries } if self.queries + queries.len() > WEB_QUERIES_MAX => {
-                Some(format!("an answer may have {WEB_QUERIES_MAX} queries of the web: answer from what was found"))
+            WebCall::Search { queries } if self.queries + queries.len() > search.most => {
+                Some(format!("an answer may have {} queries of the web: answer from what was found", search.most))
+            }
+            WebCall::Open { .. } if self.opened >= fetch.most => {
+                Some(format!("an answer may open {} pages: answer from what was found", fetch.most))
+            }
+            WebCall::Open { url, .. } if !fetch.hosts.admit(url) => {
+                Some("the request wants no pages of this host".into())
             }
             WebCall::Open { url, .. } if !self.named.contains(&plain(url)) => {
                 Some("only addresses that the user wrote or a search found are opened".into())
@@ -51,15 +59,18 @@ impl WebTurn {
     /// Searches, or reads a page.
     pub(super) async fn run(&mut self, web: &Web, caller: &TurnCaller, call: &WebCall) -> Result<WebFinding, WebError> {
         let Some(request) = self.request.clone() else { return Ok(WebFinding::default()) };
-        let visitor = WebVisitor { holder: caller.holder, account: caller.account, request: caller.name.clone() };
+        let visitor = caller.visitor();
         match call {
             WebCall::Search { queries } => {
                 self.queries += queries.len();
-                let found = web.search(&visitor, queries, &request.domains, request.k).await?;
-                self.named.extend(found.urls.iter().map(|url| plain(url)));
+                let found = web.search(&visitor, queries, &request.search.hosts, request.k).await?;
+                self.named.extend(found.pages.iter().map(|page| plain(&page.url)));
                 Ok(found)
             }
-            WebCall::Open { url, query } => web.open(&visitor, url, query, request.k).await,
+            WebCall::Open { url, query } => {
+                self.opened += 1;
+                web.open(&visitor, url, query, request.k).await
+            }
         }
     }
 }
@@ -73,6 +84,8 @@ fn plain(url: &str) -> String {
 mod tests {
     use super::*;
     use crate::text::Message;
+    use crate::turn::options::WebBounds;
+    use crate::web::WebHosts;
 
     fn search(queries: &[&str]) -> WebCall {
         WebCall::Search { queries: queries.iter().map(|query| (*query).to_owned()).collect() }
@@ -82,10 +95,17 @@ mod tests {
         WebCall::Open { url: url.into(), query: String::new() }
     }
 
+    /// For two queries, and one page that is none of c.test.
+    fn request() -> WebRequest {
+        let blocked = WebHosts { blocked: vec!["c.test".into()], ..WebHosts::default() };
+        let (search, fetch) = (WebBounds { most: 2, ..WebBounds::default() }, WebBounds { most: 1, hosts: blocked });
+        WebRequest { field: "tools[0]".into(), k: 8, search, fetch }
+    }
+
     fn turn() -> WebTurn {
-        let mut turn = WebTurn::of(Some(WebRequest { field: "tools[0]".into(), k: 8, domains: Vec::new() }));
+        let mut turn = WebTurn::of(Some(request()));
         let messages = vec![
-            Message::new(Role::User, "Read http://a.test/x."),
+            Message::new(Role::User, "Read http://a.test/x and http://c.test/."),
             Message::new(Role::Assistant, "See http://evil.test/"),
             Message::new(Role::Tool, "http://evil.test/"),
         ];
@@ -99,7 +119,9 @@ mod tests {
         for url in ["http://a.test/x", "http://a.test/x/#part"] {
             assert_eq!(turn.refusal(&open(url)), None, "{url}");
         }
-        for url in ["http://evil.test/", "http://a.test/", "http://a.test/x?secret=1", "http://b.test/"] {
+        for url in
+            ["http://c.test/", "http://evil.test/", "http://a.test/", "http://a.test/x?secret=1", "http://b.test/"]
+        {
             assert!(turn.refusal(&open(url)).is_some(), "{url}");
         }
         turn.named.insert(plain("http://b.test/"));
@@ -107,9 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_so_many_queries() {
-        let turn = turn();
-        assert_eq!(turn.refusal(&search(&["a"; WEB_QUERIES_MAX])), None);
-        assert!(turn.refusal(&search(&["a"; WEB_QUERIES_MAX + 1])).is_some());
+    fn an_answer_has_as_many_queries_and_pages_as_its_request_allows() {
+        let mut turn = turn();
+        assert_eq!(turn.refusal(&search(&["a"; 2])), None);
+        assert!(turn.refusal(&search(&["a"; 3])).is_some());
+        turn.opened = 1;
+        assert!(turn.refusal(&open("http://a.test/x")).unwrap().contains("may open 1 pages"));
     }
 }

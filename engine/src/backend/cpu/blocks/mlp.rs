@@ -19,6 +19,9 @@ use std::ops::Range;
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
 const UNIT: usize = 32;
 
+/// What adapters may change of the matrices that read a row.
+pub(super) const GATE_AND_UP: [AdaptedMatrix; 2] = [AdaptedMatrix::Gate, AdaptedMatrix::Up];
+
 /// How many units of work so many columns are.
 pub(super) fn units(width: usize) -> usize {
     width.div_ceil(UNIT)
@@ -104,6 +107,7 @@ impl Operator for Mlp {
 
     fn run(&self, step: &MlpStep<'_>, BlockThread { pass, team, norm, scale, block }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
+        pass.reduce(team, block, &GATE_AND_UP, pass.stream.normed);
         team.share_costs(&[(self.units(), 1)], |_, units| {
             self.activate(pass, pass.stream.normed, &pass.batch.pairs, units, *step, (None, Some(block)));
         });
@@ -136,7 +140,7 @@ impl Mlp {
 
     /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a row of `x` and
     /// the row of the buffers that it is for. `next` is what the thread reads afterwards, and `changed` the block, if
-    /// adapters may change it: its rows are those of the step.
+    /// adapters may change it: its rows are those of the step, and reduced for [`GATE_AND_UP`].
     pub(super) fn activate(
         &self,
         pass: &Pass<'_>,
@@ -155,7 +159,7 @@ impl Mlp {
             let out = unsafe { pass.out(made, act.len(), width) };
             matmul_before(next, m, x, pairs, tiles.clone(), out);
             if let Some(block) = changed {
-                AdaptedProduct { block, matrix, made }.add(pass.batch, x, cols.clone());
+                AdaptedProduct { block, matrix, made }.add(pass.batch.adapted.as_ref(), cols.clone());
             }
         }
         for (_, out) in pairs {

@@ -236,6 +236,9 @@ impl Operator for Moe {
         if let Some((latent, own)) = self.latent.as_ref().zip(step.latent) {
             latent.enter(own, at, self.experts[0].reads_q8());
         }
+        if self.shared.is_some() {
+            at.pass.reduce(at.team, at.block, &mlp::GATE_AND_UP, at.pass.stream.normed);
+        }
         self.gate_and_up(step, at, s);
         // The first of what it reads behind the barrier.
         if let Some((e, _)) = s.groups.first() {
@@ -400,11 +403,12 @@ impl Moe {
         let (down, rows, x) = (&shared.expert.down, pass.batch.rows(), pass.stream.x);
         let (hidden, tiles) = (down.rows(), team.share(down.tiles()));
         let cols = columns(&tiles, hidden);
+        pass.reduce(team, block, &[AdaptedMatrix::Down], own.act);
         // SAFETY: the tiles are this thread's share.
         let out = unsafe { pass.out(pass.stream.made, rows, hidden) };
         matmul(down, own.act, &pass.batch.pairs, tiles, out);
         let product = AdaptedProduct { block, matrix: AdaptedMatrix::Down, made: pass.stream.made };
-        product.add(pass.batch, own.act, cols.clone());
+        product.add(pass.batch.adapted.as_ref(), cols.clone());
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.

@@ -9,10 +9,10 @@
 use super::ahead::{ASKS_MAX, PrefetchStream};
 use super::avx512::{panel_scale_bytes, store, unpack_tile_codes, unpack_tile_scales};
 use super::layout::Layout;
-use super::lines::Lines;
 use super::qblock::QBlock;
 use super::rows::block_stride;
 use super::{TILE_ROWS, TileJob};
+use crate::lines::Lines;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;

@@ -13,9 +13,9 @@ pub(super) use scales::halves_of_e4m3;
 
 use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, PrefetchStream};
 use super::layout::{Codes, Layout, Scales};
-use super::lines::Lines;
 use super::qblock::QBlock;
 use super::{E4M3_FACTOR, FloatForm, GROUP_COLS, TILE_ROWS, TileJob};
+use crate::lines::Lines;
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, Table, five_bits, unpack_codes};
 use product::{ActivationBlocks, BlockSums, Signed, block_sums, by_magnitude};
 use scales::{BlockScales, PANEL_SCALE_BYTES, ScaleReader, bf16, e4m3, halves, unpack_scales};

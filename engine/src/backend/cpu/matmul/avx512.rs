@@ -16,9 +16,9 @@ pub(super) use scales::panel_scale_bytes;
 
 use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, PrefetchStream};
 use super::layout::{Codes, Layout, Scales};
-use super::lines::Lines;
 use super::qblock::QBlock;
 use super::{E4M3_FACTOR, FloatForm, GROUP_COLS, TILE_ROWS, TileJob};
+use crate::lines::Lines;
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, table, unpack_codes};
 use product::{Tiles, kernel};
 use scales::{

@@ -26,7 +26,6 @@ mod avx2;
 mod avx512;
 mod floats;
 mod layout;
-mod lines;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pack;
@@ -45,9 +44,9 @@ pub use watch::InputSums;
 
 use crate::format::blocks::{decode_row, encode_row, is_finite};
 use crate::format::{BlockType, NotFinite, Tensor};
+use crate::lines::{LINE_BYTES, Lines};
 use floats::{E4M3_FACTOR, FloatForm, GROUP_COLS};
 use layout::{Layout, layout};
-use lines::Lines;
 use qblock::QBlock;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -174,7 +173,7 @@ impl PackedMatrix {
             (None, Some(layout)) if !exact => layout.tile_bytes(t.cols() / BLOCK),
             _ => floats(FloatForm::F32),
         };
-        let matrix = (t.rows().div_ceil(TILE_ROWS) * tile).next_multiple_of(lines::LINE_BYTES);
+        let matrix = (t.rows().div_ceil(TILE_ROWS) * tile).next_multiple_of(LINE_BYTES);
         t.matrices() as u64 * matrix as u64
     }
 

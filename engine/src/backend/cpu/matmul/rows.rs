@@ -1,9 +1,9 @@
 //! Activation rows: f32 as computed, and the int8 form that quantised weights are multiplied with.
 
-use super::lines::Lines;
 use super::qblock::{BLOCK, QBlock};
 use super::quantize::quantize_row;
 use crate::backend::cpu::isa::Isa;
+use crate::lines::Lines;
 use std::marker::PhantomData;
 use std::ops::Range;
 

@@ -1,12 +1,13 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
-use crate::adapter::ResidentAdapter;
 use crate::backend::BackendError;
+use crate::backend::cpu::pass::adapted::AdaptedRows;
 use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
 
 /// All rows of a step.
+#[derive(Default)]
 pub(crate) struct RowBatch {
     /// Token of each row.
     pub(crate) tokens: Vec<TokenId>,
@@ -15,6 +16,8 @@ pub(crate) struct RowBatch {
     pub(crate) pieces: Vec<BatchPiece>,
     /// `(i, i)` of each row: the pairs of a dense product.
     pub(crate) pairs: Vec<(u32, u32)>,
+    /// Those that have an adapter, if any have.
+    pub(crate) adapted: Option<AdaptedRows>,
 }
 
 /// Consecutive rows of one sequence.
@@ -33,7 +36,6 @@ pub(crate) struct BatchPiece {
     pub(crate) slot: usize,
     pub(crate) pages: Vec<usize>,
     pub(crate) experts: Option<ExpertCut>,
-    pub(crate) adapter: Option<ResidentAdapter>,
     /// Rows after which the state is kept, and where, as if it were a slot.
     pub(crate) exports: Vec<(usize, usize)>,
 }
@@ -59,22 +61,21 @@ impl BatchPiece {
 impl RowBatch {
     /// Lays out a plan that [`check`](crate::backend::check::check) has passed and that has its tokens.
     pub(crate) fn new(plan: &StepPlan, store: &Store) -> Result<Self, BackendError> {
-        let mut batch = RowBatch {
-            tokens: Vec::new(),
-            positions: Vec::new(),
-            pieces: Vec::with_capacity(plan.pieces.len()),
-            pairs: Vec::new(),
-        };
+        let mut batch = Self { pieces: Vec::with_capacity(plan.pieces.len()), ..Self::default() };
         for piece in &plan.pieces {
             batch.push(piece, store).map_err(|why| BackendError::Plan { step: plan.id, why })?;
         }
         batch.pairs = (0..batch.rows() as u32).map(|i| (i, i)).collect();
+        let adapted = plan.pieces.iter().zip(&batch.pieces).filter_map(|(piece, rows)| {
+            piece.adapter.as_ref().map(|adapter| (rows.first_row..rows.first_row + rows.rows, adapter))
+        });
+        batch.adapted = AdaptedRows::of(adapted);
         Ok(batch)
     }
 
     /// Rows of the draft head.
     pub(crate) fn of_head<'a>(pieces: impl Iterator<Item = HeadPiece<'a>>) -> Self {
-        let mut batch = RowBatch { tokens: Vec::new(), positions: Vec::new(), pieces: Vec::new(), pairs: Vec::new() };
+        let mut batch = Self::default();
         for piece in pieces {
             let (first_row, rows) = (batch.rows(), piece.tokens.len());
             batch.tokens.extend(piece.tokens);
@@ -91,7 +92,6 @@ impl RowBatch {
                 slot: piece.slot,
                 pages: piece.pages.to_vec(),
                 experts: None,
-                adapter: None,
                 exports: Vec::new(),
             });
         }
@@ -134,7 +134,6 @@ impl RowBatch {
             slot,
             pages: piece.pages.iter().map(|p| p.0 as usize).collect(),
             experts: piece.experts,
-            adapter: piece.adapter.clone(),
             exports: piece
                 .exports
                 .iter()

@@ -67,6 +67,9 @@ impl Pass<'_> {
         outs: [&SharedBuffer<f32>; N],
         changed: Option<(usize, [AdaptedMatrix; N])>,
     ) {
+        if let Some((block, matrices)) = &changed {
+            self.reduce(team, *block, matrices, self.stream.normed);
+        }
         let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
             let next = inputs.get(i + 1).map(|next| (next, 0));
@@ -75,7 +78,7 @@ impl Pass<'_> {
             matmul_before(next, &inputs[i], self.stream.normed, &self.batch.pairs, tiles.clone(), out);
             if let Some((block, matrices)) = changed {
                 let product = AdaptedProduct { block, matrix: matrices[i], made: outs[i] };
-                product.add(self.batch, self.stream.normed, columns(&tiles, inputs[i].rows()));
+                product.add(self.batch.adapted.as_ref(), columns(&tiles, inputs[i].rows()));
             }
         });
     }
@@ -90,6 +93,9 @@ impl Pass<'_> {
         scale: f32,
         changed: Option<(usize, AdaptedMatrix)>,
     ) {
+        if let Some((block, matrix)) = changed {
+            self.reduce(team, block, &[matrix], x);
+        }
         let tiles = team.share(w.tiles());
         let (hidden, rows, stream) = (w.rows(), self.batch.rows(), self.stream);
         // SAFETY: the tiles are this thread's share.
@@ -97,7 +103,7 @@ impl Pass<'_> {
         matmul(w, x, &self.batch.pairs, tiles.clone(), out);
         let cols = columns(&tiles, hidden);
         if let Some((block, matrix)) = changed {
-            AdaptedProduct { block, matrix, made: stream.made }.add(self.batch, x, cols.clone());
+            AdaptedProduct { block, matrix, made: stream.made }.add(self.batch.adapted.as_ref(), cols.clone());
         }
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
@@ -108,6 +114,15 @@ impl Pass<'_> {
                     _ => add_weighted(stream.x.get_mut(part.clone()), &[scale], stream.made.part(part), hidden),
                 }
             }
+        }
+    }
+
+    /// Makes what adapters need of `x` before they add to the products of matrices of a block with it. Ends with a
+    /// barrier if any row has an adapter.
+    pub(crate) fn reduce(&self, team: Team, block: usize, matrices: &[AdaptedMatrix], x: RowsView<'_>) {
+        if let Some(adapted) = &self.batch.adapted {
+            adapted.reduce(team, block, matrices, x);
+            team.wait();
         }
     }
 

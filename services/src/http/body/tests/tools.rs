@@ -3,7 +3,6 @@
 use super::*;
 use crate::text::RawJson;
 use crate::turn::Hosted;
-use crate::turn::options::WebRequest;
 use crate::web::WebOffer;
 
 #[test]
@@ -96,8 +95,9 @@ fn the_web_is_told_to_the_model_as_far_as_it_is_offered_and_may_be_chosen() {
     };
     let taken =
         chat(both, tool(json!({"search_context_size": "high", "filters": {"allowed_domains": ["A.test"]}}))).unwrap();
-    let web = WebRequest { field: "tools[0]".into(), k: 16, domains: vec!["a.test".into()] };
-    assert_eq!((taken.hosted, taken.web), (vec![Hosted::WebSearch, Hosted::WebFetch], Some(web)));
+    let web = taken.web.unwrap();
+    assert_eq!((web.field.as_str(), web.k, web.search.hosts.allowed), ("tools[0]", 16, vec!["a.test".to_owned()]));
+    assert_eq!(taken.hosted, [Hosted::WebSearch, Hosted::WebFetch]);
     assert_eq!(chat(search, json!({"web_search_options": {}})).unwrap().hosted, [Hosted::WebSearch]);
     for kind in ["web_search", "web_search_preview", "web_search_preview_2025_03_11", "web_search_2025_08_26"] {
         let mut forced = json!({"tools": [{"type": kind}]});

@@ -6,7 +6,7 @@ pub(in crate::http) mod web;
 pub(in crate::http) use mcp::MCP;
 pub(in crate::http::body) use mcp::check_approvals;
 
-use self::web::{WEB_SEARCH, functions, is_web_search, the_web};
+use self::web::{WEB_SEARCH, functions, is_web, is_web_search, the_web};
 use crate::http::body::documents::{FILE_SEARCH, is_file_search, the_file_search};
 use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
@@ -65,8 +65,8 @@ pub(in crate::http) fn take(fields: &mut Fields, offer: WebOffer) -> Result<Aske
     let mut mcp = servers(asked)?;
     let (searches, declared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tool)| is_file_search(tool));
     let search = the_file_search(searches)?;
-    let is_web = |tool: &Json| tool["type"].as_str().is_some_and(is_web_search);
-    let (webs, declared): (Vec<_>, Vec<_>) = declared.into_iter().partition(|(_, tool)| is_web(tool));
+    let of_web = |tool: &Json| tool["type"].as_str().is_some_and(is_web);
+    let (webs, declared): (Vec<_>, Vec<_>) = declared.into_iter().partition(|(_, tool)| of_web(tool));
     let web = the_web(fields, webs, offer)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
@@ -83,7 +83,7 @@ pub(in crate::http) fn take(fields: &mut Fields, offer: WebOffer) -> Result<Aske
     if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
         hosted.push(Hosted::FileSearch);
     }
-    hosted.extend(functions(offer).filter(|_| web.is_some()));
+    hosted.extend(web.iter().flat_map(|web| functions(offer, web)));
     hosted.iter().try_for_each(|hosted| host(hosted, &mut tools, &mut declared))?;
     let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some(), !mcp.is_empty())? else {
         return Ok(AskedTools::default());

@@ -1,6 +1,7 @@
 //! Messages of Anthropic's API: blocks of thoughts, text and uses of tools, streamed as named events.
 
 use super::error;
+use super::web::{input, requests, result, tool_use as web_use, use_id};
 use crate::actors::request::output::{Finish, Output, RequestUsage};
 use crate::citations::{Citation, SourcePlace};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
@@ -27,6 +28,8 @@ pub(super) struct MessageAnswer {
     about: MessageFormat,
     begun: Begun,
     parts: Parts,
+    /// Blocks so far that are results of the web: such a part of the answer has a second block.
+    results: usize,
 }
 
 impl Dialect for MessageFormat {
@@ -34,7 +37,7 @@ impl Dialect for MessageFormat {
     type Whole = MessageAnswer;
 
     fn streamed(self, begun: Begun) -> MessageAnswer {
-        MessageAnswer { about: self, begun, parts: Parts::split_at_citations() }
+        MessageAnswer { about: self, begun, parts: Parts::split_at_citations(), results: 0 }
     }
 
     fn collected(self, begun: Begun) -> MessageAnswer {
@@ -52,15 +55,16 @@ impl Frames for MessageAnswer {
     }
 
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
-        // This API has no block for a search of files: its text goes on behind it.
-        if output.is_of_server() {
+        if !has_blocks(&output) {
             return Ok(());
         }
-        let shows = self.about.shows_thoughts;
-        if let Some(account) = self.parts.take(output, |step| frame(out, shows, step))? {
+        let Self { about: MessageFormat { shows_thoughts, .. }, begun, parts, results } = self;
+        let id = &begun.envelope.id;
+        let mut blocks = BlockFrames { out, shows_thoughts: *shows_thoughts, message: id, results };
+        if let Some(account) = parts.take(output, |step| blocks.write(step))? {
             let mut delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});
             self.details_into(&mut delta);
-            tell(out, "message_delta", [("delta", delta), ("usage", usage(&account))]);
+            tell(out, "message_delta", [("delta", delta), ("usage", self.usage(&account))]);
             tell(out, "message_stop", []);
         }
         Ok(())
@@ -77,12 +81,12 @@ impl Frames for MessageAnswer {
 
 impl WholeReply for MessageAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
-        if output.is_of_server() {
+        if !has_blocks(&output) {
             return Ok(None);
         }
         let Some(account) = self.parts.take(output, |_| {})? else { return Ok(None) };
-        let content = self.parts.all().iter().filter_map(|part| self.block(part)).collect();
-        let mut message = self.message(content, usage(&account));
+        let content = self.parts.all().iter().enumerate().flat_map(|(at, part)| self.blocks(at, part)).collect();
+        let mut message = self.message(content, self.usage(&account));
         self.details_into(&mut message);
         Ok(Some(message))
     }
@@ -120,9 +124,26 @@ impl MessageAnswer {
         }
     }
 
+    fn usage(&self, account: &RequestUsage) -> Value {
+        let mut usage = usage(account);
+        if let Some(requests) = requests(self.parts.all()) {
+            usage["server_tool_use"] = requests;
+        }
+        usage
+    }
+
     fn stop_sequence(&self) -> Option<&str> {
         let Some(Finish::StopString(which)) = self.parts.finish() else { return None };
         self.about.stop.get(which).map(String::as_str)
+    }
+
+    /// The blocks of a part of a whole reply.
+    fn blocks(&self, at: usize, part: &Part) -> Vec<Value> {
+        let Part::Web(action) = part else { return self.block(part).into_iter().collect() };
+        let id = use_id(&self.begun.envelope.id, at);
+        let mut used = web_use(&id, action);
+        used["input"] = input(action);
+        vec![used, result(&id, action)]
     }
 
     /// A block of a whole reply. A use of a tool that was cut off has no input that anybody could use, and is left out.
@@ -148,38 +169,74 @@ fn tool_use(call: &PartCall, input: Map<String, Value>) -> Option<Value> {
     (!call.incomplete).then_some(whole)
 }
 
-fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
-    match step {
-        PartStep::Begin(at, part) => {
-            let block = match part {
-                Part::Thought(_) => json!({"type": "thinking", "thinking": "", "signature": ""}),
-                Part::Text(_) => json!({"type": "text", "text": ""}),
-                Part::Call(call) => json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}),
-                Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => return,
-            };
-            tell(out, "content_block_start", [("index", json!(at)), ("content_block", block)]);
-        }
-        PartStep::More(_, Part::Thought(_), ..) if !shows_thoughts => {}
-        PartStep::More(at, part, more, _) => {
-            let delta = match part {
-                Part::Thought(_) => json!({"type": "thinking_delta", "thinking": more}),
-                Part::Text(_) => json!({"type": "text_delta", "text": more}),
-                Part::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
-                Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => return,
-            };
-            tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
-        }
-        PartStep::Cited(at, _, _, citation) => {
-            let delta = json!({"type": "citations_delta", "citation": cited(citation)});
-            tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
-        }
-        PartStep::End(at, part) => {
-            if let Part::Thought(text) = part {
-                let delta = json!({"type": "signature_delta", "signature": signature(text)});
-                tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
+/// Writes the blocks of a stream as they come.
+struct BlockFrames<'a> {
+    out: &'a mut BytesMut,
+    shows_thoughts: bool,
+    /// Id of the message, in which those of its uses of tools begin.
+    message: &'a str,
+    results: &'a mut usize,
+}
+
+impl BlockFrames<'_> {
+    fn write(&mut self, step: PartStep<'_>) {
+        match step {
+            PartStep::Begin(at, Part::Web(action)) => {
+                let input = json!({"type": "input_json_delta", "partial_json": input(action).to_string()});
+                self.start(at, web_use(&use_id(self.message, at), action));
+                self.delta(at, input);
+                self.stop(at);
             }
-            tell(out, "content_block_stop", [("index", json!(at))]);
+            PartStep::End(at, Part::Web(action)) => {
+                *self.results += 1;
+                self.start(at, result(&use_id(self.message, at), action));
+                self.stop(at);
+            }
+            PartStep::Begin(at, part) => match part {
+                Part::Thought(_) => self.start(at, json!({"type": "thinking", "thinking": "", "signature": ""})),
+                Part::Text(_) => self.start(at, json!({"type": "text", "text": ""})),
+                Part::Call(call) => {
+                    self.start(at, json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}));
+                }
+                Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => {}
+            },
+            PartStep::More(_, Part::Thought(_), ..) if !self.shows_thoughts => {}
+            PartStep::More(at, part, more, _) => match part {
+                Part::Thought(_) => self.delta(at, json!({"type": "thinking_delta", "thinking": more})),
+                Part::Text(_) => self.delta(at, json!({"type": "text_delta", "text": more})),
+                Part::Call(_) => self.delta(at, json!({"type": "input_json_delta", "partial_json": more})),
+                Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => {}
+            },
+            PartStep::Cited(at, _, _, citation) => {
+                self.delta(at, json!({"type": "citations_delta", "citation": cited(citation)}));
+            }
+            PartStep::End(at, part) => {
+                if let Part::Thought(text) = part {
+                    self.delta(at, json!({"type": "signature_delta", "signature": signature(text)}));
+                }
+                self.stop(at);
+            }
         }
+    }
+
+    /// The number of the block that a part has now.
+    fn index(&self, at: usize) -> Value {
+        json!(at + *self.results)
+    }
+
+    fn start(&mut self, at: usize, block: Value) {
+        let index = self.index(at);
+        tell(self.out, "content_block_start", [("index", index), ("content_block", block)]);
+    }
+
+    fn delta(&mut self, at: usize, delta: Value) {
+        let index = self.index(at);
+        tell(self.out, "content_block_delta", [("index", index), ("delta", delta)]);
+    }
+
+    fn stop(&mut self, at: usize) {
+        let index = self.index(at);
+        tell(self.out, "content_block_stop", [("index", index)]);
     }
 }
 
@@ -231,6 +288,12 @@ fn tell<const N: usize>(out: &mut BytesMut, name: &str, fields: [(&str, Value); 
 /// thought's hash.
 fn signature(thought: &str) -> String {
     BASE64_STANDARD.encode(Sha256::digest(thought))
+}
+
+/// Whether this API has blocks for an output: it has none for a search of files or an MCP server's tool, behind which
+/// its text goes on.
+fn has_blocks(output: &Output) -> bool {
+    !output.is_of_server() || matches!(output, Output::Browsing(_) | Output::Browsed(_))
 }
 
 /// Anthropic counts the tokens that a cache spared apart from the others.

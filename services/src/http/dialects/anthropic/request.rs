@@ -5,10 +5,12 @@ use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
 use crate::http::body::tools::MCP;
+use crate::http::body::tools::web::is_offered_of_anthropic;
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::turn::options::ChatRequest;
+use crate::web::WebOffer;
 use serde_json::{Map, Value as Json, json};
 
 /// A request for a message, checked.
@@ -52,7 +54,7 @@ impl MessagesRequest {
             chat.insert("stop".into(), stop.into());
         }
         if let Some(tools) = fields.list("tools")? {
-            chat.insert("tools".into(), tools_in_chat_words(tools)?.into());
+            chat.insert("tools".into(), tools_in_chat_words(tools, limits.web)?.into());
         }
         if let Some(mut choice) = fields.fields("tool_choice")? {
             let once = choice.bool("disable_parallel_tool_use")?.unwrap_or(false);
@@ -120,14 +122,15 @@ fn output_config(fields: &mut Fields, chat: &mut Map<String, Json>) -> Result<Op
     Ok(effort)
 }
 
-fn tools_in_chat_words(tools: Vec<Json>) -> Result<Vec<Json>, ApiError> {
-    let all = tools.into_iter().enumerate().map(|(i, tool)| tool_in_chat_words(format!("tools[{i}]"), tool));
+fn tools_in_chat_words(tools: Vec<Json>, offer: WebOffer) -> Result<Vec<Json>, ApiError> {
+    let all = tools.into_iter().enumerate().map(|(i, tool)| tool_in_chat_words(format!("tools[{i}]"), tool, offer));
     all.filter_map(Result::transpose).collect()
 }
 
 /// `None` for a tool that is not for the model that runs here.
-fn tool_in_chat_words(path: String, tool: Json) -> Result<Option<Json>, ApiError> {
-    if tool["type"] == FILE_SEARCH || tool["type"] == MCP {
+fn tool_in_chat_words(path: String, tool: Json, offer: WebOffer) -> Result<Option<Json>, ApiError> {
+    let of_web = tool["type"].as_str().is_some_and(|kind| is_offered_of_anthropic(kind, offer));
+    if of_web || tool["type"] == FILE_SEARCH || tool["type"] == MCP {
         return Ok(Some(tool));
     }
     let mut fields = Fields::nested(path, tool)?;

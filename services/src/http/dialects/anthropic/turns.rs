@@ -42,6 +42,7 @@ enum Within {
 enum MessageBlock {
     Text(String),
     Thought(String),
+    OfServer,
     Call {
         id: String,
         name: String,
@@ -85,7 +86,7 @@ fn user(turns: &mut TurnsBuilder, path: &str, content: Json, citable: &mut Citab
                 }
                 turns.answer(&format!("{path}.tool_use_id"), call, text)?;
             }
-            MessageBlock::Thought(_) | MessageBlock::Call { .. } => {
+            MessageBlock::Thought(_) | MessageBlock::Call { .. } | MessageBlock::OfServer => {
                 return Err(misplaced(&path, "an assistant's turn"));
             }
         }
@@ -103,6 +104,7 @@ fn assistant(turns: &mut TurnsBuilder, path: &str, content: Json, citable: &mut 
         match block {
             MessageBlock::Text(text) => turns.text(&text),
             MessageBlock::Thought(thought) => turns.thought(thought),
+            MessageBlock::OfServer => {}
             MessageBlock::Call { id, name, input } => turns.call(id, &name, input),
             MessageBlock::Result { .. } => return Err(misplaced(&path, "a user's turn")),
         }
@@ -147,6 +149,10 @@ fn block(path: &str, value: Json, within: Within, citable: &mut Citable) -> Resu
         "tool_use" => call(&mut fields)?,
         "tool_result" => result(&mut fields, citable)?,
         "document" => MessageBlock::Text(document(&mut fields, within, citable)?),
+        // What the service did on the web for an earlier answer. What the model said of it is in the answer's text.
+        "server_tool_use" | "web_search_tool_result" | "web_fetch_tool_result" if within == Within::Turn => {
+            MessageBlock::OfServer
+        }
         "search_result" => MessageBlock::Text(search_result(&mut fields, within, citable)?),
         // What a client's own search of its tools found; they are declared from now on.
         "tool_reference" if within == Within::ToolResult => {

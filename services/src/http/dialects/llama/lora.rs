@@ -4,7 +4,7 @@
 use crate::http::app::App;
 use crate::http::body::fields::{Fields, missing};
 use crate::http::body::model::ModelLimits;
-use crate::http::edge::keys::auth::{asker, require_admin};
+use crate::http::edge::keys::auth::{require_admin, viewer};
 use crate::http::intake::bodies::{SeenApp, parsed};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{read, several};
@@ -65,7 +65,7 @@ fn chosen(entries: Vec<Json>, path: &str, limits: &ModelLimits) -> Result<Option
 
 /// `GET /lora-adapters`: the adapters by number, with the scale that requests have which name none.
 async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
-    let limits = app.limits.seen_by(asker(&request));
+    let limits = app.limits.seen_by(&viewer(&request));
     let applied = limits.adapters.applied();
     let scale = |name: &str| applied.as_ref().filter(|one| one.adapter.name == name).map_or(0.0, |one| one.scale);
     let all = limits.adapters.loaded();

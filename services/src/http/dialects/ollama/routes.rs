@@ -6,7 +6,7 @@ use crate::actors::request::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
-use crate::http::edge::keys::auth::asker;
+use crate::http::edge::keys::auth::viewer;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{ParsedBody, parsed, take};
@@ -121,7 +121,7 @@ async fn version() -> HttpResponse {
 /// `GET /api/tags`: the models that are there.
 async fn tags(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let models: Vec<Value> =
-        app.limits.seen_by(asker(&request)).all_names().iter().map(|name| model(&app, name)).collect();
+        app.limits.seen_by(&viewer(&request)).all_names().iter().map(|name| model(&app, name)).collect();
     HttpResponse::Ok().json(json!({"models": models}))
 }
 

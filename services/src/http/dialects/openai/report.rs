@@ -32,6 +32,9 @@ fn turn_json(turn: &TurnReport) -> Value {
     if let Some(sufficiency) = turn.sufficiency {
         json["sufficiency"] = sufficiency.into();
     }
+    if turn.rounds > 1 {
+        json["own_ms"] = json!(turn.own.as_secs_f64() * 1e3);
+    }
     if !turn.calls.is_empty() {
         let one = |call: &CallReport| {
             let ms = call.took.as_secs_f64() * 1e3;

@@ -1,6 +1,6 @@
 //! ResponseFormat of OpenAI's second API: items of thoughts, text and calls, streamed as numbered events.
 
-use super::items::SEALED;
+use super::items;
 use super::request::ThoughtsShown;
 use super::tools;
 use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
@@ -14,8 +14,6 @@ use crate::http::reply::server_items::{file_search_call, mcp_call, run_status, w
 use crate::http::reply::tokens;
 use crate::http::wire::error::ApiError;
 use crate::turn::ToldTools;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -294,7 +292,7 @@ impl Items<'_> {
         }
         let mut item = json!({"type": "reasoning", "summary": summary, "content": content});
         if sealed {
-            item["encrypted_content"] = json!(format!("{SEALED}{}", BASE64_STANDARD.encode(text)));
+            item["encrypted_content"] = items::sealed(text).into();
         }
         item
     }

@@ -1,24 +1,20 @@
 //! Compaction: a conversation becomes an item with a summary that the model wrote, from which a later request goes on.
 
 use super::answer::{ResponseAnswer, ResponseFormat};
-use super::items::SEALED;
+use super::items::{of_input, sealed};
 use super::request::ResponsesBody;
 use crate::actors::request::output::Output;
-use crate::http::body::fields::{missing, wrong_type};
+use crate::http::body::fields::missing;
 use crate::http::reply::dialect::{Begun, Dialect, WholeReply};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::engine_error;
 use crate::limits::COMPACTION_TOKENS;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 /// What the model is asked behind the conversation.
 const REQUEST: &str = "Summarise this conversation for somebody who has to go on with it and cannot read it. Keep the \
                        user's aims and wishes, what was decided and done, names, numbers, dates, files and code that \
                        matter, and what is left to do. Write the summary alone.";
-/// What stands before a summary where a conversation goes on from it.
-const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 
 /// Replies that are compactions.
 pub(super) struct CompactionFormat(pub(super) ResponseFormat);
@@ -37,12 +33,7 @@ impl ResponsesBody {
             return Err(missing("model", "a model's name"));
         }
         fields.fixed("stream", false, "a compaction comes in one piece")?;
-        let mut items = match fields.any("input") {
-            None => Vec::new(),
-            Some(Value::String(text)) => vec![json!({"type": "message", "role": "user", "content": text})],
-            Some(Value::Array(items)) => items,
-            Some(other) => return Err(wrong_type("input", "a string or an array of items", &other)),
-        };
+        let mut items = fields.any("input").map_or(Ok(Vec::new()), of_input)?;
         if items.is_empty() && self.previous.is_none() {
             return Err(ApiError::invalid("input", "`input` must not be empty: there is nothing to compact"));
         }
@@ -86,25 +77,11 @@ fn compaction(response: &Value) -> Result<Value, ApiError> {
         return Err(engine_error("the model wrote no summary".into()));
     }
     let id = response["id"].as_str().unwrap_or_default().trim_start_matches("resp_");
-    let sealed = format!("{SEALED}{}", BASE64_STANDARD.encode(&summary));
     Ok(json!({
         "id": response["id"],
         "object": "response.compaction",
         "created_at": response["created_at"],
-        "output": [{"id": format!("cmp_{id}"), "type": "compaction", "encrypted_content": sealed}],
+        "output": [{"id": format!("cmp_{id}"), "type": "compaction", "encrypted_content": sealed(&summary)}],
         "usage": response["usage"],
     }))
-}
-
-/// What the model reads of a compaction. It hides nothing: whoever has it can read the summary.
-///
-/// # Errors
-/// If it is not one of ours: without it the conversation would be lost.
-pub(super) fn read(path: &str, sealed: &str) -> Result<String, ApiError> {
-    let summary = || {
-        let blob = BASE64_STANDARD.decode(sealed.strip_prefix(SEALED)?).ok()?;
-        String::from_utf8(blob).ok()
-    };
-    let foreign = || ApiError::invalid(path, format!("`{path}` is no compaction that this service made"));
-    summary().map(|summary| [SUMMARY, &summary].concat()).ok_or_else(foreign)
 }

@@ -1,20 +1,49 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
-use super::compaction;
 use super::tool_items as tools;
 use crate::hosted::shown_name;
-use crate::http::body::fields::{Fields, call_arguments, missing};
+use crate::http::body::fields::{Fields, call_arguments, missing, wrong_type};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, joined, left_out, text_of};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::{Message, Role};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// What a blob with a thought of ours begins with. It hides nothing, since the client was shown the thought: it brings
 /// it back where the client keeps nothing but the blob.
-pub(super) const SEALED: &str = "chimere1:";
+const SEALED: &str = "chimere1:";
+/// What stands before a summary where a conversation goes on from it.
+const SUMMARY: &str = "A summary of the conversation so far:\n\n";
+
+/// A text as a blob that the client brings back.
+pub(super) fn sealed(text: &str) -> String {
+    format!("{SEALED}{}", BASE64_STANDARD.encode(text))
+}
+
+/// The text of such a blob; none of one that is not ours.
+fn unsealed(blob: &str) -> Option<String> {
+    String::from_utf8(BASE64_STANDARD.decode(blob.strip_prefix(SEALED)?).ok()?).ok()
+}
+
+/// What the model reads of a compaction's blob. It hides nothing: whoever has it can read the summary.
+///
+/// # Errors
+/// If it is not one of ours: without it the conversation would be lost.
+fn summary(path: &str, blob: &str) -> Result<String, ApiError> {
+    let foreign = || ApiError::invalid(path, format!("`{path}` is no compaction that this service made"));
+    unsealed(blob).map(|summary| [SUMMARY, &summary].concat()).ok_or_else(foreign)
+}
+
+/// The items of `input`, which may be a text.
+pub(super) fn of_input(input: Json) -> Result<Vec<Json>, ApiError> {
+    match input {
+        Json::String(text) => Ok(vec![json!({"type": "message", "role": "user", "content": text})]),
+        Json::Array(items) => Ok(items),
+        other => Err(wrong_type("input", "a string or an array of items", &other)),
+    }
+}
 
 /// The messages as templates take them: what was said before, and what came now.
 pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json]) -> Result<Vec<Message>, ApiError> {
@@ -54,8 +83,8 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
         "mcp_list_tools" => {}
         "compaction" => {
             let path = fields.path("encrypted_content");
-            let sealed = fields.string("encrypted_content")?.ok_or_else(|| missing(&path, "a string"))?;
-            turns.user(compaction::read(&path, &sealed)?);
+            let blob = fields.string("encrypted_content")?.ok_or_else(|| missing(&path, "a string"))?;
+            turns.user(summary(&path, &blob)?);
         }
         "mcp_call" => tools::run(turns, &mut fields, &head)?,
         "mcp_approval_request" => tools::asked(turns, &mut fields, &head)?,
@@ -103,11 +132,8 @@ fn thought(fields: &mut Fields) -> Result<String, ApiError> {
         said = if said.is_empty() { text } else { said };
     }
     let blob = fields.string("encrypted_content")?;
-    let unsealed = || {
-        let blob = blob.as_deref()?.strip_prefix(SEALED)?;
-        String::from_utf8(BASE64_STANDARD.decode(blob).ok()?).ok()
-    };
-    Ok(if said.is_empty() { unsealed().unwrap_or_default() } else { said })
+    let of_blob = || blob.as_deref().and_then(unsealed).unwrap_or_default();
+    Ok(if said.is_empty() { of_blob() } else { said })
 }
 
 fn call(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {

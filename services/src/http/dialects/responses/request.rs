@@ -4,7 +4,7 @@ use super::echo;
 use super::items;
 use crate::hosted::{SEPARATOR, shown_name};
 use crate::http::body::documents::FILE_SEARCH;
-use crate::http::body::fields::{Fields, missing, wrong_type};
+use crate::http::body::fields::{Fields, missing};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
 use crate::http::body::tools::MCP;
 use crate::http::body::tools::web::{WEB_SEARCH, is_web_search};
@@ -102,11 +102,7 @@ impl ResponsesBody {
         echo.insert("previous_response_id".into(), previous.into());
         refuse(&mut fields)?;
         let input = fields.any("input").ok_or_else(|| missing("input", "a string or an array of items"))?;
-        let new = match input {
-            Json::String(text) => vec![json!({"type": "message", "role": "user", "content": text})],
-            Json::Array(items) => items,
-            other => return Err(wrong_type("input", "a string or an array of items", &other)),
-        };
+        let new = items::of_input(input)?;
         let messages = items::checked(fields.string("instructions")?, &before, &new)?;
         let store = fields.bool("store")?.unwrap_or(true);
         let mut chat = fields.same(&SAME);

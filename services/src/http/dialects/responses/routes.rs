@@ -7,7 +7,7 @@ use super::request::{ResponsesBody, ResponsesRequest};
 use crate::clock::unix_seconds;
 use crate::database::DatabaseError;
 use crate::http::app::App;
-use crate::http::edge::keys::auth::{Caller, asker};
+use crate::http::edge::keys::auth::{Caller, viewer};
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{INLINE_BYTES, ParsedBody, more_room, take};
 use crate::http::intake::page::limit_and_order;
@@ -18,6 +18,7 @@ use crate::http::wire::refusals::{database_error, unavailable};
 use crate::http::wire::routing::{only, read, several};
 use crate::limits;
 use crate::responses::KeptResponse;
+use crate::turn::options::ChatRequest;
 use crate::turn::prompts::work;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -40,23 +41,26 @@ pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
 /// `POST /v1/responses`: answers a conversation and keeps the answer if that is asked for.
 async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let ParsedBody { asked, bytes, room } = asked(&app, &request, payload, ResponsesBody::read).await?;
-    let ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, mut echo } = asked;
-    let listed = listed_servers(&items);
-    let keep = if store { keep(&app, &request, &items) } else { None };
-    echo.insert("store".into(), keep.is_some().into());
-    let shape = ResponseFormat { echo, namespaces, thoughts, shows_results, shows_urls, listed, keep };
-    converse(&app, &request, ParsedBody { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
+    let (asked, format) = formatted(&app, &request, asked);
+    converse(&app, &request, ParsedBody { asked, bytes, room }, format, "resp_").await.map_err(of_input)
 }
 
 /// `POST /v1/responses/compact`: a summary in the place of a conversation.
 async fn compact(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let read = |body: &[u8]| ResponsesBody::read(body)?.compacted();
     let ParsedBody { asked, bytes, room } = asked(&app, &request, payload, read).await?;
-    let ResponsesRequest { chat, thoughts, shows_results, shows_urls, namespaces, echo, .. } = asked;
-    let listed = HashSet::new();
-    let shape = ResponseFormat { echo, namespaces, thoughts, shows_results, shows_urls, listed, keep: None };
-    let shape = CompactionFormat(shape);
-    converse(&app, &request, ParsedBody { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
+    let (asked, format) = formatted(&app, &request, asked);
+    let format = CompactionFormat(format);
+    converse(&app, &request, ParsedBody { asked, bytes, room }, format, "resp_").await.map_err(of_input)
+}
+
+/// A request for a turn, and the form of its response.
+fn formatted(app: &web::Data<App>, request: &HttpRequest, asked: ResponsesRequest) -> (ChatRequest, ResponseFormat) {
+    let ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, mut echo } = asked;
+    let listed = listed_servers(&items);
+    let keep = if store { keep(app, request, &items) } else { None };
+    echo.insert("store".into(), keep.is_some().into());
+    (chat, ResponseFormat { echo, namespaces, thoughts, shows_results, shows_urls, listed, keep })
 }
 
 /// Servers whose tools an item of the conversation lists.
@@ -198,11 +202,11 @@ async fn asked(
         more_room(app, &mut room, holder, &stored.items)?;
         more_room(app, &mut room, holder, &stored.response)?;
     }
-    let (model, asker) = (app.clone(), asker(request));
+    let (model, viewer) = (app.clone(), viewer(request));
     let job = move || {
         let items = items_of(&named);
         let body = body.resolved(|id| items.get(id).cloned())?;
-        body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits.seen_by(asker))
+        body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits.seen_by(&viewer))
     };
     Ok(ParsedBody { asked: work(&app.turns.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
 }

@@ -4,7 +4,7 @@
 use super::cache;
 use crate::clock::{days_since_1970, unix_seconds};
 use crate::engram::Asker;
-use crate::holder::{HASHED, account, digest, key_hash};
+use crate::holder::{HASHED, ToolRights, account, digest, key_hash};
 use crate::http::wire::error::ApiError;
 use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
@@ -42,12 +42,13 @@ pub struct Key {
     limits: KeyLimits,
     /// Shares what its prompts leave behind with all keys of this name.
     cache_group: Option<Box<str>>,
+    tools: ToolRights,
     /// Seconds since 1970 from which on it is not known any more.
     ends: Option<u64>,
 }
 
 /// Who sent a request, as the check found.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Caller {
     /// On whose account it runs.
     pub key: KeyId,
@@ -59,6 +60,8 @@ pub struct Caller {
     pub cache: CacheScope,
     /// It is that of a group, which a gateway's users share too.
     pub cache_shared: bool,
+    /// What it may have the service run.
+    pub tools: ToolRights,
     /// When the request's head was there.
     pub arrived: Micros,
 }
@@ -66,7 +69,7 @@ pub struct Caller {
 impl Caller {
     /// As the middleware left it; nobody in particular where there is none.
     pub fn of(request: &HttpRequest) -> Self {
-        request.extensions().get::<Self>().copied().unwrap_or_else(Self::nobody)
+        request.extensions().get::<Self>().cloned().unwrap_or_else(Self::nobody)
     }
 
     fn nobody() -> Self {
@@ -76,6 +79,7 @@ impl Caller {
             limits: KeyLimits::default(),
             cache: cache::of_nobody(),
             cache_shared: false,
+            tools: ToolRights::All,
             arrived: Micros(0),
         }
     }
@@ -95,7 +99,22 @@ impl Caller {
 
 /// Who asks for tables with a request.
 pub fn asker(request: &HttpRequest) -> Asker {
-    Asker { key: AcceptedKeys::hash_of(request.headers()), admin: Caller::of(request).admin }
+    viewer(request).asker
+}
+
+/// Of a caller all that says what of the service it sees.
+#[derive(Clone, Debug)]
+pub struct Viewer {
+    /// The one who asks for tables and adapters.
+    pub asker: Asker,
+    /// What the caller may have the service run.
+    pub tools: ToolRights,
+}
+
+/// Who looks at the service with a request.
+pub fn viewer(request: &HttpRequest) -> Viewer {
+    let Caller { admin, tools, .. } = Caller::of(request);
+    Viewer { asker: Asker { key: AcceptedKeys::hash_of(request.headers()), admin }, tools }
 }
 
 /// 403 unless the request's key is an administrator's. Without a key file that is everybody, as long as only this
@@ -139,6 +158,7 @@ impl AcceptedKeys {
             admin: false,
             limits: KeyLimits::default(),
             cache_group: None,
+            tools: ToolRights::All,
             ends: None,
         }])
     }
@@ -210,7 +230,8 @@ impl AcceptedKeys {
         let key = key.ok_or_else(|| refused("the API key is not known here"))?;
         let cache = key.cache_group.as_deref().map_or_else(|| cache::of_key(&key.hash), cache::of_group);
         let (admin, limits, cache_shared) = (key.admin, key.limits, key.cache_group.is_some());
-        Ok(Caller { key: account(&[&key.hash]), admin, limits, cache, cache_shared, arrived: Micros(0) })
+        let (account, tools) = (account(&[&key.hash]), key.tools.clone());
+        Ok(Caller { key: account, admin, limits, cache, cache_shared, tools, arrived: Micros(0) })
     }
 }
 
@@ -243,7 +264,7 @@ fn end_of_day(date: &str) -> Option<u64> {
 }
 
 /// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`,
-/// `cache_group=NAME`, `expires=YYYY-MM-DD`.
+/// `cache_group=NAME`, `tools=NAMES`, `expires=YYYY-MM-DD`.
 fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
@@ -262,7 +283,7 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
         }
         None => Sha256::digest(name).into(),
     };
-    let mut key = Key { hash, admin: false, limits, cache_group: None, ends: None };
+    let mut key = Key { hash, admin: false, limits, cache_group: None, tools: ToolRights::All, ends: None };
     for word in words {
         let no_option =
             || format!("has a blank in its key, or {word:?} is no option (a comment has a line of its own)");
@@ -281,6 +302,7 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
             ("requests", _) => key.limits.requests = number()?,
             ("tokens_per_minute", _) => key.limits.tokens_per_minute = number()?,
             ("cache_group", name) => key.cache_group = Some(group_name(name)?.into()),
+            ("tools", names) => key.tools = ToolRights::parse(names)?,
             ("expires", _) => {
                 let end = end_of_day(value)
                     .ok_or_else(|| format!("wants a date such as 2027-01-31 for expires, got {value:?}"))?;
@@ -288,7 +310,7 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
             }
             _ => {
                 return Err(format!(
-                    "has the option {option:?}; there are scope, weight, requests, tokens_per_minute, cache_group and expires"
+                    "has the option {option:?}; there are scope, weight, requests, tokens_per_minute, cache_group, tools and expires"
                 ));
             }
         }
@@ -397,10 +419,10 @@ mod tests {
     fn those_whom_a_gateway_sends_for_have_accounts_of_their_own() {
         let request = |id: &str| TestRequest::default().insert_header((FAIRNESS_ID, id)).to_http_request();
         let nobody = Caller::of(&TestRequest::default().to_http_request());
-        let (a, b) = (nobody.on_behalf(&request("a")), nobody.on_behalf(&request("b")));
+        let (a, b) = (nobody.clone().on_behalf(&request("a")), nobody.clone().on_behalf(&request("b")));
         assert!(a.key != b.key && a.key != nobody.key);
-        assert_eq!(a, nobody.on_behalf(&request("a")));
-        assert_eq!(nobody.on_behalf(&TestRequest::default().to_http_request()), nobody);
+        assert_eq!(a, nobody.clone().on_behalf(&request("a")));
+        assert_eq!(nobody.clone().on_behalf(&TestRequest::default().to_http_request()), nobody);
     }
 
     #[test]
@@ -413,12 +435,16 @@ mod tests {
         let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| caller(&keys, &format!("sk-{name}-0123456789ab")));
         assert_eq!(c.cache, d.cache);
         let nobody = Caller::of(&request(None));
-        let all: std::collections::HashSet<_> = [nobody, a, b, c, e].iter().map(|caller| caller.cache).collect();
+        let all: std::collections::HashSet<_> = [&nobody, &a, &b, &c, &e].iter().map(|caller| caller.cache).collect();
         assert_eq!(all.len(), 5, "everybody else has his own");
         let sent_for = |id: &str| TestRequest::default().insert_header((FAIRNESS_ID, id)).to_http_request();
-        assert_ne!(a.on_behalf(&sent_for("u")).cache, a.on_behalf(&sent_for("v")).cache, "so have a gateway's users");
-        assert_ne!(a.on_behalf(&sent_for("u")).cache, b.on_behalf(&sent_for("u")).cache);
-        assert_eq!(c.on_behalf(&sent_for("u")).cache, c.cache, "unless its key is of a group");
+        assert_ne!(
+            a.clone().on_behalf(&sent_for("u")).cache,
+            a.clone().on_behalf(&sent_for("v")).cache,
+            "so have a gateway's users"
+        );
+        assert_ne!(a.clone().on_behalf(&sent_for("u")).cache, b.clone().on_behalf(&sent_for("u")).cache);
+        assert_eq!(c.clone().on_behalf(&sent_for("u")).cache, c.cache, "unless its key is of a group");
     }
 
     #[test]
@@ -476,6 +502,7 @@ mod tests {
             ("sk-a-0123456789ab weight=x", "whole number for weight"),
             ("sk-a-0123456789ab scope=root", "scope=user or scope=admin"),
             ("sk-a-0123456789ab cache_group=", "a name of 1 to 64 characters for cache_group, got 0"),
+            ("sk-a-0123456789ab tools=files,", "line 1 wants names of MCP servers"),
             ("sk-a-0123456789ab colour=red", "\"colour\""),
         ] {
             let error = parse(line).unwrap_err();

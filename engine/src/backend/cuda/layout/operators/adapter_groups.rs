@@ -118,20 +118,19 @@ impl GroupPlan {
         let mut head = GroupHead { a: a_at, b: b_at, rank: rank as u32, ..GroupHead::default() };
         for (number, part) in self.parts.iter().enumerate() {
             let Some(low_rank) = self.part(adapter, part) else { continue };
-            let (a_scale, b_scale) = (exponent(&low_rank.a), exponent(&low_rank.b));
+            let [a_scale, b_scale] = [low_rank.a(), low_rank.b()].map(|matrix| exponent(matrix.top()));
             head.parts |= 1 << number;
             head.scales[number] = low_rank.scale * self.factor * a_scale * b_scale;
-            let cols = low_rank.a.len() / low_rank.rank;
             let a = &mut a[2 * number * rank * self.cols..];
-            for (row, values) in low_rank.a.chunks_exact(cols).enumerate() {
-                for (i, value) in values.iter().enumerate() {
-                    let at = row * self.cols + self.heads.map_or(i, |heads| heads.place(i));
-                    put(a, at, value / a_scale);
+            for input in 0..low_rank.inputs() {
+                let at = self.heads.map_or(input, |heads| heads.place(input));
+                for r in 0..low_rank.rank {
+                    put(a, r * self.cols + at, low_rank.a().at(r, input) / a_scale);
                 }
             }
-            for (r, values) in low_rank.b.chunks_exact(low_rank.out()).enumerate() {
-                for (output, value) in part.outputs.iter().zip(values) {
-                    put(b, output * rank + r, value / b_scale);
+            for (nth, output) in part.outputs.iter().enumerate() {
+                for r in 0..low_rank.rank {
+                    put(b, output * rank + r, low_rank.b().at(nth, r) / b_scale);
                 }
             }
         }
@@ -144,10 +143,9 @@ fn put(matrix: &mut [u8], at: usize, value: f32) {
     matrix[2 * at..2 * at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
 }
 
-/// The power of two by which values are divided, so that the largest of them is between 1 and 2: f16 keeps eleven bits
-/// of what is not far below it.
-pub(super) fn exponent(values: &[f32]) -> f32 {
-    let top = values.iter().fold(0.0f32, |top, value| top.max(value.abs()));
+/// The power of two by which values are divided, so that the largest magnitude of them, `top`, gets between 1 and 2:
+/// f16 keeps eleven bits of what is not far below it.
+pub(super) fn exponent(top: f32) -> f32 {
     if top < f32::MIN_POSITIVE { 1.0 } else { f32::from_bits(top.to_bits() & 0x7f80_0000) }
 }
 

@@ -103,11 +103,10 @@ mod tests {
     use super::*;
     use crate::adapter::{AdaptedMatrix, LowRank};
     use half::f16;
-    use std::sync::Arc;
 
     fn low_rank(matrix: AdaptedMatrix, (rank, cols, rows): (usize, usize, usize)) -> LowRank {
-        let values = |n: usize, by: f32| -> Arc<[f32]> { (0..n).map(|i| (i % 7) as f32 * by).collect() };
-        LowRank { matrix, rank, scale: 2.0, a: values(rank * cols, 0.25), b: values(rank * rows, 0.001) }
+        let values = |n: usize, by: f32| (0..n).map(|i| (i % 7) as f32 * by).collect::<Vec<_>>();
+        LowRank::new(matrix, rank, 2.0, &values(rank * cols, 0.25), &values(rank * rows, 0.001))
     }
 
     fn halves(bytes: &[u8]) -> Vec<f32> {
@@ -120,20 +119,20 @@ mod tests {
         let room = AdapterRoom { slots: 1, rank_max: 16 };
         let plan = AdapterPlan { room, groups, blocks: Vec::new() };
         let part = low_rank(AdaptedMatrix::Out, (3, 32, 64));
-        let (a, b) = (part.a.clone(), part.b.clone());
+        let (own_a, own_b) = (exponent(part.a().top()), exponent(part.b().top()));
+        let (a_of_1, b_of_5) = (part.a().at(1, 1), part.b().at(5, 2));
         let mut image = Vec::new();
         plan.pack(&Adapter::new("a", vec![vec![part]]), &mut image);
         assert_eq!(image.len(), HEAD_BYTES + 2 * 8 * (128 + 64));
         assert!(image.len() <= plan.slot_bytes());
         let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
         assert_eq!([word(0), word(4), word(8), word(12)], [2, 2 + 8 * 128 * 2 / 16, 8, 1]);
-        let (own_a, own_b) = (exponent(&a), exponent(&b));
         assert_eq!(f32::from_bits(word(16)), 2.0 * own_a * own_b);
         let all = halves(&image[HEAD_BYTES..]);
-        assert_eq!((own_a, all[128 + 1]), (1.0, a[33]));
+        assert_eq!((own_a, all[128 + 1]), (1.0, a_of_1));
         assert!(all[3 * 128..8 * 128].iter().all(|x| *x == 0.0), "the rank is rounded up with zeros");
         let of_b = |output: usize, r: usize| all[8 * 128 + output * 8 + r] * own_b;
-        assert!((of_b(5, 2) - b[2 * 64 + 5]).abs() < 1e-6 && of_b(5, 3) == 0.0);
+        assert!((of_b(5, 2) - b_of_5).abs() < 1e-6 && of_b(5, 3) == 0.0);
         assert!(all.iter().fold(0.0f32, |top, x| top.max(*x)) < 2.0);
     }
 }

@@ -2,20 +2,22 @@
 //! has them.
 
 use memmap2::MmapMut;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 /// Weights share mappings of this size: most matrices of a mixture are smaller than one huge page.
 const SLAB_BYTES: usize = 64 << 20;
+const HUGE_BYTES: usize = 2 << 20;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct CacheLine([u8; LINE_BYTES]);
 
 /// Zeroed bytes that start on a cache line.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     start: NonNull<u8>,
     len: usize,
     /// Keeps the memory behind `start`.
@@ -45,14 +47,14 @@ unsafe impl Sync for Lines {}
 
 impl Lines {
     /// At least `bytes` zeros.
-    pub(super) fn zeroed(bytes: usize) -> Self {
+    pub(crate) fn zeroed(bytes: usize) -> Self {
         let mut lines = vec![CacheLine([0; LINE_BYTES]); bytes.div_ceil(LINE_BYTES)];
         let start = NonNull::from(lines.as_mut_slice()).cast();
         Self { start, len: lines.len() * LINE_BYTES, _owner: Owner::Heap { _lines: lines } }
     }
 
     /// At least `bytes` zeros for weights. Reading them in order misses the translation cache 512 times less often.
-    pub(super) fn for_weights(bytes: usize) -> Self {
+    pub(crate) fn for_weights(bytes: usize) -> Self {
         let len = bytes.next_multiple_of(LINE_BYTES);
         match carve(len) {
             Some((start, slab)) => Self { start, len, _owner: Owner::Mapping { _slab: slab } },
@@ -60,9 +62,19 @@ impl Lines {
         }
     }
 
+    /// At least `bytes` zeros, in a mapping that nothing else shares and that goes when they do.
+    pub(crate) fn alone(bytes: usize) -> Self {
+        let len = bytes.next_multiple_of(LINE_BYTES);
+        // Less than a huge page would get small ones.
+        match Slab::map(len.next_multiple_of(HUGE_BYTES)) {
+            Some(slab) => Self { start: slab.start, len, _owner: Owner::Mapping { _slab: slab } },
+            None => Self::zeroed(bytes),
+        }
+    }
+
     /// Makes room for `bytes`; what was there is not kept in order.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86-64 has scratch memory"))]
-    pub(super) fn grow(&mut self, bytes: usize) {
+    pub(crate) fn grow(&mut self, bytes: usize) {
         if self.len < bytes {
             *self = Self::zeroed(bytes);
         }
@@ -95,6 +107,12 @@ impl Slab {
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Some(Arc::new(Self { start: NonNull::from(&mut map[..]).cast(), _map: map }))
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len)
     }
 }
 
