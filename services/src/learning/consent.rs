@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// What an account lets the service keep. Nothing unless it says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consent {
-    /// Nothing.
+    /// Nothing of it is kept.
     #[default]
     Off,
     /// Answers that somebody rates or corrects.
@@ -16,6 +16,11 @@ pub enum Consent {
 }
 
 impl Consent {
+    /// Whatever both of them allow.
+    pub fn and(self, other: Self) -> Self {
+        self.min(other)
+    }
+
     /// The word in files and replies.
     pub fn name(self) -> &'static str {
         match self {
@@ -38,7 +43,21 @@ impl FromStr for Consent {
     fn from_str(word: &str) -> Result<Self, String> {
         let all = [Self::Off, Self::Feedback, Self::All];
         let found = all.into_iter().find(|consent| consent.name() == word);
-        found
-            .ok_or_else(|| format!("must be off, feedback or all, got {:?}", word.chars().take(40).collect::<String>()))
+        let shown = || word.chars().take(40).collect::<String>();
+        found.ok_or_else(|| format!("must be off, feedback or all, got {:?}", shown()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_word_narrows_the_first_and_adds_nothing() {
+        let parsed = |word: &str| word.parse::<Consent>();
+        assert_eq!(parsed("off").unwrap().and(Consent::All), Consent::Off);
+        assert_eq!(Consent::Feedback.and(parsed("all").unwrap()), Consent::Feedback);
+        assert!(parsed("yes").unwrap_err().ends_with("got \"yes\""));
+        assert_eq!(Consent::default(), Consent::Off);
     }
 }

@@ -33,6 +33,9 @@ pub struct Example {
     /// The reason in somebody's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Words that somebody put on it, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// What it is an example of, in the operator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
@@ -52,7 +55,7 @@ pub enum TruthSource {
     ExactCheck,
     /// The answer is JSON of a schema.
     Schema,
-    /// A tool that looks at answers did not fail.
+    /// A tool of a pipeline that looks at answers did not fail.
     ToolTest,
     /// Each of its citations was found in the passage.
     VerifiedCitation,
@@ -73,16 +76,31 @@ pub enum ExampleSet {
 }
 
 impl ExampleSet {
+    /// All sets, from the one that trains to the one that is looked at least.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Gate, Self::Vault];
+
     /// The set of all that an account brings on one day: what was said in one sitting is not in two of them.
     pub fn of(account: KeyId, at: u64) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(account.0.to_le_bytes());
-        hash.update((at / DAY).to_le_bytes());
-        match hash.finalize()[0] % 10 {
+        Self::drawn(&[&account.0.to_le_bytes(), &(at / DAY).to_le_bytes()])
+    }
+
+    /// The set of an example that was brought with many others, of which nobody knows when they were said.
+    pub fn of_id(id: &str) -> Self {
+        Self::drawn(&[id.as_bytes()])
+    }
+
+    fn drawn(parts: &[&[u8]]) -> Self {
+        let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
+        match u16::from_le_bytes([hash[0], hash[1]]) % 10 {
             0..8 => Self::Train,
             8 => Self::Gate,
             _ => Self::Vault,
         }
+    }
+
+    /// Whether its examples train something.
+    pub fn trains(self) -> bool {
+        self == Self::Train
     }
 
     /// The word in files and replies.
@@ -96,31 +114,41 @@ impl ExampleSet {
 }
 
 impl Example {
-    /// The id of what it says: a hash of messages, tools and both answers. Whoever says it again, and how anybody knows,
-    /// does not change it.
+    /// The id of what it says: a hash of messages, tools and both answers. Whoever says it again, and how anybody
+    /// knows, does not change it.
     pub fn id(&self) -> String {
         let said = serde_json::json!([self.messages, self.tools, self.answer, self.rejected]);
         let hash = Sha256::digest(said.to_string());
         hash[..16].iter().fold("ex_".to_owned(), |out, byte| out + &format!("{byte:02x}"))
     }
 
-    /// Texts of the messages before the answer.
-    pub fn questions(&self) -> impl Iterator<Item = &str> {
-        self.messages.iter().flat_map(|message| texts_of(&message["content"]))
+    /// Whether something may learn the answer: somebody knows that it is right, and nobody who saw it objects. A
+    /// thumb alone never makes it so.
+    pub fn is_evidence(&self) -> bool {
+        let by_people = |truth: &TruthSource| matches!(truth, TruthSource::Correction | TruthSource::Operator);
+        !self.truth.is_empty() && (self.rating != Some(-1) || self.truth.iter().any(by_people))
     }
 
-    /// All texts of it.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        let more = [Some(&self.answer), self.rejected.as_ref(), self.reason.as_ref()];
-        self.questions().chain(more.into_iter().flatten().map(String::as_str))
+    /// Texts of the messages before the answer, but for what an application says at the beginning of each conversation.
+    pub(super) fn questions(&self) -> impl Iterator<Item = &str> {
+        let asked = self.messages.iter().filter(|message| message["role"] != "system");
+        asked.flat_map(|message| strings(&message["content"]))
+    }
+
+    /// All texts of it, names and arguments of tools included.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let more = [Some(&self.answer), self.rejected.as_ref(), self.reason.as_ref(), self.family.as_ref()];
+        let more = more.into_iter().flatten().chain(&self.labels).map(String::as_str);
+        self.messages.iter().chain(&self.tools).flat_map(strings).chain(more)
     }
 }
 
-/// The texts of a message's content: one, or those of its parts.
-fn texts_of(content: &Json) -> Box<dyn Iterator<Item = &str> + '_> {
-    match content {
+/// The texts in a JSON value.
+fn strings(value: &Json) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
         Json::String(text) => Box::new(std::iter::once(text.as_str())),
-        Json::Array(parts) => Box::new(parts.iter().filter_map(|part| part["text"].as_str())),
+        Json::Array(parts) => Box::new(parts.iter().flat_map(strings)),
+        Json::Object(members) => Box::new(members.values().flat_map(strings)),
         _ => Box::new(std::iter::empty()),
     }
 }
@@ -140,6 +168,7 @@ pub(super) mod tests {
             truth: vec![TruthSource::Correction],
             rating: None,
             reason: None,
+            labels: Vec::new(),
             family: None,
             set: ExampleSet::Train,
             at: 0,
@@ -166,9 +195,25 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn texts_are_those_of_parts_too() {
+    fn texts_are_those_of_parts_and_of_arguments_too_and_questions_are_not_an_application_s() {
         let mut parts = example("", "c");
-        parts.messages = vec![json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]})];
-        assert_eq!(parts.texts().collect::<Vec<_>>(), ["a", "c"]);
+        let call = json!({"type": "function", "function": {"name": "f", "arguments": {"key": "b"}}});
+        parts.messages = vec![
+            json!({"role": "system", "content": "s"}),
+            json!({"role": "user", "content": [{"type": "text", "text": "a"}]}),
+            json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        ];
+        let texts: Vec<_> = parts.texts().collect();
+        assert!(["s", "a", "b", "c"].iter().all(|text| texts.contains(text)), "{texts:?}");
+        assert_eq!(parts.questions().filter(|text| text.len() == 1).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn a_thumb_never_makes_evidence_and_one_down_holds_back_what_only_a_program_has_checked() {
+        let with = |truth: &[TruthSource], rating| Example { truth: truth.to_vec(), rating, ..example("a", "b") };
+        assert!(!with(&[], Some(1)).is_evidence() && !with(&[], None).is_evidence());
+        assert!(with(&[TruthSource::Schema], Some(1)).is_evidence());
+        assert!(!with(&[TruthSource::Schema], Some(-1)).is_evidence());
+        assert!(with(&[TruthSource::Schema, TruthSource::Correction], Some(-1)).is_evidence());
     }
 }

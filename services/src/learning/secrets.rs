@@ -4,11 +4,14 @@ use regex::RegexSet;
 use std::sync::LazyLock;
 
 /// Forms that keys, tokens and passwords have. A false alarm costs an example, a miss costs a secret.
-const FORMS: [&str; 10] = [
+const FORMS: [&str; 12] = [
     // Private keys in PEM.
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    // OpenAI, Anthropic, and others with their prefix.
+    // OpenAI's, Anthropic's and others with their prefix, Stripe's, Hugging Face's.
     r"\bsk-[A-Za-z0-9_-]{20,}",
+    r"\b([sr]k_(live|test)_[A-Za-z0-9]{16,}|hf_[A-Za-z0-9]{30,})",
+    // A header of HTTP that lets somebody in.
+    r"(?i)\bauthorization\s*:\s*(bearer|basic)\s+[A-Za-z0-9._~+/=-]{12,}",
     // Amazon's.
     r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
     // GitHub's, GitLab's, Slack's and npm's.
@@ -20,12 +23,16 @@ const FORMS: [&str; 10] = [
     // JSON web tokens.
     r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
     // A password or a key that is given a value with a digit in it, in files and in addresses.
-    r#"(?i)\b(password|passwd|secret|api[_-]?key|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*["']?([^\s"']{3,}\d|[^\s"']*\d[^\s"']{3})"#,
+    concat!(
+        r#"(?i)(?:^|[^a-z])(password|passwd|passwort|kennwort|secret([_-]?access)?([_-]?key)?|api[_-]?key|"#,
+        r#"access[_-]?token|auth[_-]?token|mot de passe|contraseña)["']?\s*[:=]\s*["']?"#,
+        r#"([^\s"']{3,}\d|[^\s"']*\d[^\s"']{3})"#,
+    ),
     r"(?i)\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]{4,}@",
 ];
 
 /// Whether a text has something that looks like a secret.
-pub fn has_secret(text: &str) -> bool {
+pub(super) fn has_secret(text: &str) -> bool {
     static SET: LazyLock<RegexSet> = LazyLock::new(|| RegexSet::new(FORMS).expect("the forms are expressions"));
     SET.is_match(text)
 }
@@ -49,6 +56,11 @@ mod tests {
             "PASSWORD=hunter2hunter2",
             "api_key: 'abcdefgh1234'",
             "postgres://me:hunter2@db/x",
+            "{\"client_secret\": \"q8Zr4tLm\"}",
+            "Passwort: Geheim123",
+            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI7K",
+            &format!("sk_live_{long}"),
+            "Authorization: Bearer abcdefghij123456",
         ] {
             assert!(has_secret(secret), "{secret}");
         }

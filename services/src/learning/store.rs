@@ -1,14 +1,19 @@
-//! Examples on the disk: each once, found by account, with those that ask nearly the same in one set.
+//! Examples on the disk: each once, found by account, with those that ask nearly the same in one set, and what was
+//! trained on them.
 
-use super::example::Example;
+use super::artefacts::{self, Artefact};
+use super::example::{Example, ExampleSet};
 use super::secrets::has_secret;
 use super::similar::Signature;
+use super::sizes::ExampleSizes;
+use super::stored::StoredExample;
 use crate::database::{DatabaseError, ReopeningDatabase};
+use crate::metrics::learning::tell_examples;
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
-use redb::{MultimapTableDefinition, ReadableTable, TableDefinition, WriteTransaction};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use redb::{MultimapTableDefinition, ReadTransaction, ReadableMultimapTable, ReadableTable};
+use redb::{TableDefinition, WriteTransaction};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Name of the database in its directory.
@@ -31,121 +36,131 @@ pub struct StoreBounds {
     pub seconds: u64,
 }
 
-/// An example and who brought it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoredExample {
-    /// What it says.
-    pub example: Example,
-    /// The accounts that brought it, each once.
-    pub accounts: Vec<u64>,
-}
-
 /// What became of an example that was brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// It is there, under this id.
-    New(String),
-    /// It was there already, under this id, and has the new account and the new sources too.
-    Merged(String),
+pub enum BroughtExample {
+    /// It is there, under this id and in this set.
+    New(String, ExampleSet),
+    /// It was there already, under this id and in this set, and has the new account and the new sources too.
+    Merged(String, ExampleSet),
     /// It has something that looks like a secret, and is not kept.
     Secret,
+}
+
+/// What an account took back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// Examples that are the account's no longer.
+    pub examples: usize,
+    /// Names of what was trained on one of them that nobody else brought: to be trained again without it.
+    pub stale: Vec<String>,
 }
 
 /// The examples of a directory.
 pub struct ExampleStore {
     db: ReopeningDatabase,
     bounds: StoreBounds,
-    /// By age and id: the bytes of each.
-    ages: Mutex<BTreeMap<(u64, String), u64>>,
+    sizes: Mutex<ExampleSizes>,
 }
 
 impl ExampleStore {
     /// That of a directory, made if it is not there; its owner alone can read it.
     ///
     /// # Errors
-    /// If it cannot be opened.
-    pub fn open(directory: &Path, bounds: StoreBounds) -> Result<Self, DatabaseError> {
+    /// If it cannot be opened, or is damaged.
+    pub fn open(directory: &Path, bounds: StoreBounds, now: u64) -> Result<Self, DatabaseError> {
         let file = directory.join(FILE);
         make_private(&file).map_err(|e| DatabaseError::failed(&file, e))?;
-        Self::of(ReopeningDatabase::of_file(file)?, bounds)
+        Self::of(ReopeningDatabase::of_file(file)?, bounds, now)
     }
 
-    fn of(db: ReopeningDatabase, bounds: StoreBounds) -> Result<Self, DatabaseError> {
-        db.write(|txn| {
-            txn.open_table(EXAMPLES)?;
-            txn.open_table(SIGNATURES)?;
-            txn.open_multimap_table(BANDS)?;
-            txn.open_multimap_table(OWNERS)?;
-            Ok(())
-        })?;
-        let store = Self { db, bounds, ages: Mutex::default() };
-        let all = store.all()?;
-        *store.ages.lock() = all.iter().map(|stored| (stored.age(), stored.bytes())).collect();
+    fn of(db: ReopeningDatabase, bounds: StoreBounds, now: u64) -> Result<Self, DatabaseError> {
+        // A disk without room holds up nothing that is there.
+        if db.read(|txn| Ok(txn.open_table(EXAMPLES)?)).is_err() {
+            db.write(make)?;
+        }
+        let store = Self { db, bounds, sizes: Mutex::default() };
+        let mut sizes = ExampleSizes::default();
+        store.db.read(|txn| each(txn, |stored| sizes.insert(stored.age(), (stored.bytes(), stored.example.set))))?;
+        sizes.settle(true);
+        *store.sizes.lock() = sizes;
+        if let Err(error) = store.expire(now) {
+            tracing::error!(%error, "examples whose time is over could not be removed; it is tried again");
+        }
+        store.export();
         Ok(store)
     }
 
-    /// Keeps an example that an account brings. One that asks nearly what another one asks is in its set; with the same
-    /// answer it is that one.
-    ///
-    /// # Errors
-    /// If the disk takes nothing: then nothing of it is there.
-    pub fn add(&self, account: KeyId, mut example: Example) -> Result<Kept, DatabaseError> {
-        if example.texts().any(has_secret) {
-            return Ok(Kept::Secret);
-        }
-        let mut ages = self.ages.lock();
-        let signature = Signature::of(example.questions());
-        let near = self.near(&signature)?;
-        if let Some(set) = near.first().map(|near| near.example.set) {
-            example.set = set;
-        }
-        let same = near.into_iter().find(|near| near.example.says_the_same(&example));
-        let (kept, old, new) = match same {
-            Some(old) => {
-                let new = old.joined(account, &example);
-                (Kept::Merged(old.example.id()), Some(old), new)
-            }
-            None => (Kept::New(example.id()), None, StoredExample { example, accounts: vec![account.0] }),
-        };
-        let gone = self.leaving(&ages, old.as_ref(), &new);
-        self.db.write(|txn| {
-            gone.iter().try_for_each(|(_, id)| remove(txn, id))?;
-            put(txn, &new, &signature)
-        })?;
-        for age in gone.into_iter().chain(old.as_ref().map(StoredExample::age)) {
-            ages.remove(&age);
-        }
-        ages.insert(new.age(), new.bytes());
-        Ok(kept)
+    /// Tells the metrics what there is.
+    pub(super) fn export(&self) {
+        tell_examples(&self.sizes.lock().counts());
     }
 
-    /// Lets go of all that an account brought, or of one example of it, and says how many. What others brought too stays
-    /// theirs.
+    /// Keeps examples that accounts bring, all of them or none. One that asks nearly what another one asks is in its
+    /// set; with the same answer it is that one, if the account brought that too or it says the same to the letter.
+    ///
+    /// # Errors
+    /// If the disk takes nothing: then nothing of them is there.
+    pub fn add(&self, brought: Vec<(KeyId, Example)>, now: u64) -> Result<Vec<BroughtExample>, DatabaseError> {
+        let mut outcomes = Vec::with_capacity(brought.len());
+        let mut sizes = self.sizes.lock();
+        let written = self.db.write(|txn| {
+            for (account, example) in brought {
+                let outcome = match has_secrets(&example) {
+                    true => BroughtExample::Secret,
+                    false => add_one(txn, &mut sizes, account, example)?,
+                };
+                outcomes.push(outcome);
+            }
+            for age in sizes.leaving(self.bounds.bytes_max, now.saturating_sub(self.bounds.seconds)) {
+                remove(txn, &age.1)?;
+            }
+            Ok(())
+        });
+        sizes.settle(written.is_ok());
+        tell_examples(&sizes.counts());
+        written.map(|()| outcomes)
+    }
+
+    /// Lets go of examples whose time is over.
     ///
     /// # Errors
     /// If the disk takes nothing.
-    pub fn forget(&self, account: KeyId, id: Option<&str>) -> Result<usize, DatabaseError> {
-        let mut ages = self.ages.lock();
+    pub fn expire(&self, now: u64) -> Result<(), DatabaseError> {
+        let ends = now.saturating_sub(self.bounds.seconds);
+        if self.sizes.lock().oldest().is_none_or(|at| at >= ends) {
+            return Ok(());
+        }
+        self.add(Vec::new(), now).map(drop)
+    }
+
+    /// Lets go of all that an account brought, or of one example of it. What others brought too stays theirs.
+    ///
+    /// # Errors
+    /// If the disk takes nothing: then all is there as before.
+    pub fn forget(&self, account: KeyId, id: Option<&str>, now: u64) -> Result<Withdrawal, DatabaseError> {
+        let (mut sizes, mut withdrawal) = (self.sizes.lock(), Withdrawal::default());
         let own: Vec<StoredExample> = self.of_account(account)?;
-        let own: Vec<_> = own.into_iter().filter(|stored| id.is_none_or(|id| stored.example.id() == id)).collect();
-        self.db.write(|txn| {
+        let own: Vec<_> = own.into_iter().filter(|stored| id.is_none_or(|id| stored.id == id)).collect();
+        withdrawal.examples = own.len();
+        let written = self.db.write(|txn| {
             for stored in &own {
-                let id = stored.example.id();
-                txn.open_multimap_table(OWNERS)?.remove(account.0, id.as_str())?;
+                sizes.remove(&stored.age());
+                txn.open_multimap_table(OWNERS)?.remove(account.0, stored.id.as_str())?;
                 match stored.without(account) {
-                    Some(left) => write_row(txn, &left)?,
-                    None => remove(txn, &id)?,
+                    Some(left) => {
+                        sizes.insert(left.age(), (left.bytes(), left.example.set));
+                        write_row(txn, &left)?;
+                    }
+                    None => remove(txn, &stored.id)?,
                 }
             }
+            withdrawal.stale = artefacts::withdraw(txn, account, id, now)?;
             Ok(())
-        })?;
-        for stored in &own {
-            ages.remove(&stored.age());
-            if let Some(left) = stored.without(account) {
-                ages.insert(left.age(), left.bytes());
-            }
-        }
-        Ok(own.len())
+        });
+        sizes.settle(written.is_ok());
+        tell_examples(&sizes.counts());
+        written.map(|()| withdrawal)
     }
 
     /// All that an account brought, the oldest first.
@@ -158,7 +173,7 @@ impl ExampleStore {
             let mut found = Vec::new();
             for id in owners.get(account.0)? {
                 let row = rows.get(id?.value())?;
-                found.extend(row.and_then(|row| serde_json::from_slice::<StoredExample>(row.value()).ok()));
+                found.extend(row.and_then(|row| StoredExample::read(row.value())));
             }
             Ok(found)
         })?;
@@ -171,121 +186,124 @@ impl ExampleStore {
     /// # Errors
     /// If the database cannot be read.
     pub fn all(&self) -> Result<Vec<StoredExample>, DatabaseError> {
-        let mut all = self.db.read(|txn| {
-            let mut all: Vec<StoredExample> = Vec::new();
-            for row in txn.open_table(EXAMPLES)?.iter()? {
-                all.extend(serde_json::from_slice::<StoredExample>(row?.1.value()).ok());
-            }
-            Ok(all)
-        })?;
+        let mut all = Vec::new();
+        self.db.read(|txn| each(txn, |stored| all.push(stored)))?;
         all.sort_by_key(StoredExample::age);
         Ok(all)
     }
 
-    /// Examples whose messages say nearly what these say, the oldest first.
-    fn near(&self, signature: &Signature) -> Result<Vec<StoredExample>, DatabaseError> {
-        let mut near = self.db.read(|txn| {
-            let (bands, signatures) = (txn.open_multimap_table(BANDS)?, txn.open_table(SIGNATURES)?);
-            let (rows, mut ids) = (txn.open_table(EXAMPLES)?, BTreeSet::new());
-            for band in signature.bands() {
-                for id in bands.get(band)? {
-                    ids.insert(id?.value().to_owned());
-                }
-            }
-            let mut near: Vec<StoredExample> = Vec::new();
-            for id in ids {
-                let own = signatures.get(id.as_str())?.and_then(|bytes| Signature::read(bytes.value()));
-                if own.is_some_and(|own| own.is_near(signature)) {
-                    near.extend(rows.get(id.as_str())?.and_then(|row| serde_json::from_slice(row.value()).ok()));
-                }
-            }
-            Ok(near)
-        })?;
-        near.sort_by_key(StoredExample::age);
-        Ok(near)
+    /// Keeps the name of something that was trained on examples, in the place of what had the name before.
+    ///
+    /// # Errors
+    /// If the disk takes nothing.
+    pub fn put_artefact(&self, name: &str, examples: &[StoredExample], now: u64) -> Result<(), DatabaseError> {
+        let artefact = Artefact::trained_on(examples, now);
+        self.db.write(|txn| artefacts::put(txn, name, &artefact))
     }
 
-    /// The oldest examples that go so that a new one has room, and those whose time is over.
-    fn leaving(
-        &self,
-        ages: &BTreeMap<(u64, String), u64>,
-        old: Option<&StoredExample>,
-        new: &StoredExample,
-    ) -> Vec<(u64, String)> {
-        let own = old.map(StoredExample::age);
-        let mut bytes = new.bytes() + ages.values().sum::<u64>() - old.map_or(0, StoredExample::bytes);
-        let ends = new.example.at.saturating_sub(self.bounds.seconds);
-        let mut gone = Vec::new();
-        for (age, size) in ages.iter().filter(|(age, _)| Some(*age) != own.as_ref()) {
-            if age.0 >= ends && bytes <= self.bounds.bytes_max {
-                break;
-            }
-            bytes -= size;
-            gone.push(age.clone());
+    /// All that was trained on examples, by name.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn artefacts(&self) -> Result<Vec<(String, Artefact)>, DatabaseError> {
+        self.db.read(artefacts::all)
+    }
+}
+
+fn make(txn: &WriteTransaction) -> Result<(), redb::Error> {
+    txn.open_table(EXAMPLES)?;
+    txn.open_table(SIGNATURES)?;
+    txn.open_multimap_table(BANDS)?;
+    txn.open_multimap_table(OWNERS)?;
+    artefacts::make(txn)
+}
+
+/// Whether one of an example's texts looks like a secret, also where a name and its value are apart in its JSON.
+fn has_secrets(example: &Example) -> bool {
+    let whole = || serde_json::json!([example.messages, example.tools]).to_string();
+    example.texts().any(has_secret) || has_secret(&whole())
+}
+
+/// Each example that can be read; a row that cannot be is left as it is.
+fn each(txn: &ReadTransaction, mut take: impl FnMut(StoredExample)) -> Result<(), redb::Error> {
+    let mut unread = 0;
+    for row in txn.open_table(EXAMPLES)?.iter()? {
+        match StoredExample::read(row?.1.value()) {
+            Some(stored) => take(stored),
+            None => unread += 1,
         }
-        gone
     }
+    if unread > 0 {
+        tracing::warn!(unread, "examples of another version are in the store and cannot be read");
+    }
+    Ok(())
 }
 
-impl Example {
-    /// Whether the other one wants the same answer in the place of the same one; case and space do not count.
-    fn says_the_same(&self, other: &Self) -> bool {
-        let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-        let rejected = |example: &Self| example.rejected.as_deref().map(plain);
-        plain(&self.answer) == plain(&other.answer) && rejected(self) == rejected(other)
+fn add_one(
+    txn: &WriteTransaction,
+    sizes: &mut ExampleSizes,
+    account: KeyId,
+    mut example: Example,
+) -> Result<BroughtExample, redb::Error> {
+    let signature = Signature::of(example.questions());
+    let near = near(txn, &signature)?;
+    // Near to examples of several sets, it is where it trains least.
+    example.set = near.iter().map(|near| near.example.set).max().unwrap_or(example.set);
+    // What somebody else said nearly so stays apart: whoever takes it back leaves nothing of it with others.
+    let id = example.id();
+    let own = |near: &StoredExample| near.accounts == [account.0] && near.example.says_the_same(&example);
+    let same = near.into_iter().find(|near| near.id == id || own(near));
+    if let Some(old) = same {
+        let new = old.joined(account, &example);
+        sizes.insert(new.age(), (new.bytes(), new.example.set));
+        put(txn, &new, &signature)?;
+        return Ok(BroughtExample::Merged(new.id, new.example.set));
     }
+    let new = StoredExample { id, example, accounts: vec![account.0] };
+    sizes.insert(new.age(), (new.bytes(), new.example.set));
+    put(txn, &new, &signature)?;
+    Ok(BroughtExample::New(new.id, new.example.set))
 }
 
-impl StoredExample {
-    /// When it came, and its id.
-    fn age(&self) -> (u64, String) {
-        (self.example.at, self.example.id())
+/// Examples whose messages say nearly what these say, the oldest first.
+fn near(txn: &WriteTransaction, signature: &Signature) -> Result<Vec<StoredExample>, redb::Error> {
+    let (bands, signatures) = (txn.open_multimap_table(BANDS)?, txn.open_table(SIGNATURES)?);
+    let (rows, mut ids) = (txn.open_table(EXAMPLES)?, BTreeSet::new());
+    for band in signature.bands() {
+        for id in bands.get(band)? {
+            ids.insert(id?.value().to_owned());
+        }
     }
-
-    fn bytes(&self) -> u64 {
-        serde_json::to_vec(self).map_or(0, |bytes| bytes.len() as u64)
+    let mut near: Vec<StoredExample> = Vec::new();
+    for id in ids {
+        let own = signatures.get(id.as_str())?.and_then(|bytes| Signature::read(bytes.value()));
+        if own.is_some_and(|own| own.is_near(signature)) {
+            near.extend(rows.get(id.as_str())?.and_then(|row| StoredExample::read(row.value())));
+        }
     }
-
-    /// With what another account, or the same one once more, says of it.
-    fn joined(&self, account: KeyId, more: &Example) -> Self {
-        let mut joined = self.clone();
-        joined.accounts.push(account.0);
-        joined.accounts.sort_unstable();
-        joined.accounts.dedup();
-        joined.example.truth.extend(&more.truth);
-        joined.example.truth.sort_unstable();
-        joined.example.truth.dedup();
-        joined.example.rating = more.rating.or(joined.example.rating);
-        joined.example.reason = more.reason.clone().or(joined.example.reason);
-        joined
-    }
-
-    /// What is left of it without an account; nothing if nobody else brought it.
-    fn without(&self, account: KeyId) -> Option<Self> {
-        let accounts: Vec<u64> = self.accounts.iter().copied().filter(|other| *other != account.0).collect();
-        (!accounts.is_empty()).then(|| Self { accounts, ..self.clone() })
-    }
+    near.sort_by_key(StoredExample::age);
+    Ok(near)
 }
 
 fn write_row(txn: &WriteTransaction, stored: &StoredExample) -> Result<(), redb::Error> {
     let bytes = serde_json::to_vec(stored).expect("JSON values have no keys but strings");
-    txn.open_table(EXAMPLES)?.insert(stored.example.id().as_str(), bytes.as_slice())?;
+    txn.open_table(EXAMPLES)?.insert(stored.id.as_str(), bytes.as_slice())?;
     Ok(())
 }
 
 fn put(txn: &WriteTransaction, stored: &StoredExample, signature: &Signature) -> Result<(), redb::Error> {
-    let id = stored.example.id();
+    let id = stored.id.as_str();
     write_row(txn, stored)?;
     let mut owners = txn.open_multimap_table(OWNERS)?;
     for account in &stored.accounts {
-        owners.insert(account, id.as_str())?;
+        owners.insert(account, id)?;
     }
     let mut signatures = txn.open_table(SIGNATURES)?;
-    if signatures.get(id.as_str())?.is_none() {
-        signatures.insert(id.as_str(), signature.bytes().as_slice())?;
+    if signatures.get(id)?.is_none() {
+        signatures.insert(id, signature.bytes().as_slice())?;
         let mut bands = txn.open_multimap_table(BANDS)?;
         for band in signature.bands() {
-            bands.insert(band, id.as_str())?;
+            bands.insert(band, id)?;
         }
     }
     Ok(())
@@ -293,7 +311,7 @@ fn put(txn: &WriteTransaction, stored: &StoredExample, signature: &Signature) ->
 
 fn remove(txn: &WriteTransaction, id: &str) -> Result<(), redb::Error> {
     let row = txn.open_table(EXAMPLES)?.remove(id)?.map(|row| row.value().to_vec());
-    let stored = row.and_then(|row| serde_json::from_slice::<StoredExample>(&row).ok());
+    let stored = row.and_then(|row| StoredExample::read(&row));
     let mut owners = txn.open_multimap_table(OWNERS)?;
     for account in stored.iter().flat_map(|stored| &stored.accounts) {
         owners.remove(account, id)?;
