@@ -140,8 +140,8 @@ fn an_example_between_two_sets_trains_nothing_and_long_instructions_make_no_two_
     let in_set = |from, to, set| Example { set, ..example(&words(from, to), &format!("{from}")) };
     let outcomes = [
         add(&store, WHO, in_set(0, 200, ExampleSet::Train)).unwrap(),
-        add(&store, WHO, in_set(36, 236, ExampleSet::Gate)).unwrap(),
-        add(&store, WHO, in_set(18, 218, ExampleSet::Train)).unwrap(),
+        add(&store, WHO, in_set(24, 224, ExampleSet::Gate)).unwrap(),
+        add(&store, WHO, in_set(12, 212, ExampleSet::Train)).unwrap(),
     ];
     let sets = outcomes.map(|outcome| match outcome {
         BroughtExample::New(_, set) => set,
