@@ -27,6 +27,7 @@ import time
 import traceback
 
 from console_documents import DocumentTests
+from console_feedback import FeedbackTests
 from console_tools import ToolTests
 
 try:
@@ -253,7 +254,7 @@ class Scripted:
         self.server.shutdown()
 
 
-class Tests(DocumentTests, ToolTests):
+class Tests(DocumentTests, FeedbackTests, ToolTests):
     """Each method whose name is a sentence is a test; it gets a page of its own."""
 
     def __init__(self, browser, args):
@@ -1220,7 +1221,7 @@ def main():
         if args.lan:
             Service.host = LAN
         tests = Tests(browser, args)
-        names = [n for n, f in (vars(Tests) | vars(DocumentTests) | vars(ToolTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
+        names = [n for n, f in (vars(Tests) | vars(DocumentTests) | vars(FeedbackTests) | vars(ToolTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
         for name in names:
             try:
                 page = getattr(tests, name)()

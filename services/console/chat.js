@@ -21,6 +21,11 @@ const actionsOf = (library, c) => ({
   },
   retry: (turn) => library.answer(c, c.turns[turn.parent]),
   goOn: (turn) => library.goOn(c, turn),
+  rated: (turn, rating) => {
+    turn.rating = rating;
+    library.keepTurn(c, turn);
+    library.changed();
+  },
   remove: (turn) => {
     const after = tree.below(c, turn).length - 1;
     if (confirm(after ? `Delete this turn and the ${after} after it?` : "Delete this turn?")) library.removeTurn(c, turn);

@@ -13,6 +13,7 @@ const compact = (t) => JSON.stringify({ text: t.token, logprob: t.logprob, top: 
 function take(turn, chunk, base) {
   if (chunk.timings) turn.timings = chunk.timings;
   if (chunk.seed !== undefined) turn.seed = chunk.seed;
+  if (chunk.id) turn.answer = chunk.id; // what feedback names it by
   const choice = chunk.choices?.[0];
   if (!choice) return;
   const { delta } = choice;

@@ -6,6 +6,7 @@ import { Answered, Approval, asks } from "./approval.js";
 import { passages, sources } from "./citations.js";
 import { copied, copy } from "./clipboard.js";
 import { sends } from "./composer.js";
+import { Feedback } from "./feedback.js";
 import { useReturn } from "./focus.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
@@ -190,5 +191,6 @@ export function Message({ turn, siblings, running, busy, last, elsewhere, answer
     ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}
     ${!running && !editing && html`<footer>${turn.role === "assistant" && html`<span class="took"><${End} turn=${turn} elsewhere=${elsewhere} />${took(turn)}</span>`}
       <${Actions} turn=${turn} busy=${busy} last=${last} elsewhere=${elsewhere} inspecting=${inspecting} editor=${editor} onEdit=${() => setEditing(true)} onInspect=${() => setInspecting(!inspecting)} actions=${actions} /></footer>`}
+    ${!grows && !editing && turn.answer && ["stop", "length"].includes(turn.finish) && html`<${Feedback} key=${turn.answer} turn=${turn} onRated=${actions.rated} />`}
   </article>`;
 }

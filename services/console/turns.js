@@ -7,7 +7,7 @@ import * as tree from "./tree.js";
 // Turns need what most of the page's bytes are for: Markdown, code, formulas. A page without any needs none of it.
 const Message = later(async () => (await import("./message.js")).Message);
 /** The files of a turn, for a page that will show one as soon as the store is read. */
-export const MESSAGE_FILES = ["message", "approval", "citations", "clipboard", "code", "footnotes", "formula", "inspector", "markdown", "nesting", "passage", "pieces", "slices", "steplist", "system",
+export const MESSAGE_FILES = ["message", "approval", "citations", "clipboard", "code", "feedback", "footnotes", "formula", "inspector", "markdown", "nesting", "passage", "pieces", "slices", "steplist", "system",
   "vendor/marked", "vendor/purify"];
 
 const SUGGESTIONS = ["Who are you?", "What is 48 + 276?", "Reverse the word lantern."];

@@ -33,7 +33,7 @@ pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{AdapterKeys, ModelChoice, PipelineKeys, aliases};
-pub use responses::Responses;
+pub use responses::{LearningKeys, Responses};
 pub use server::{Mcp, Server, ToolKeys, items};
 pub use trace::Trace;
 
@@ -76,6 +76,8 @@ pub struct Config {
     pub tools: ToolKeys,
     /// What is kept for those who go on from it.
     pub responses: Responses,
+    /// Section `[learning]`: answers that people rate and correct.
+    pub learning: LearningKeys,
     /// What is written to standard error.
     pub log: Log,
     /// Where spans of requests go.
@@ -101,6 +103,7 @@ impl Config {
             ("pipelines", config.pipelines.check()),
             ("web", config.web.check()),
             ("responses", config.responses.check()),
+            ("learning", config.learning.check()),
             ("trace", config.trace.check()),
         ] {
             checked.map_err(|(key, why)| refused(format!("{section}.{key}"), why))?;

@@ -16,6 +16,7 @@ pub mod gpu;
 pub mod holder;
 pub mod hosted;
 pub mod http;
+pub mod learning;
 pub mod limits;
 pub mod locate;
 pub mod memory;

@@ -5,6 +5,10 @@
 //! a cache beside the code that fills it, what a file may be in the engine's formats, defaults that are no bounds
 //! beside their keys in `config/`.
 
+mod learning;
+
+pub use learning::*;
+
 /// Seconds without progress that every step of the engine may take before the watchdog declares the engine lost.
 pub const WATCHDOG_SECONDS: u64 = 10;
 /// The most of these seconds that the configuration may ask for: a day, for runs under a debugger.

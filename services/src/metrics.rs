@@ -5,6 +5,7 @@
 pub mod docs;
 pub mod gateway;
 pub mod keys;
+pub mod learning;
 pub mod panels;
 
 use chimere_engine::drafts::{ByDraftCount, ByPlace, DraftKind};
@@ -162,6 +163,9 @@ metrics! {
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
     RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
     RESPONSES_DROPPED  Counter   "chimere_responses_dropped_total" ["reason"] "responses" "Responses kept no longer that nobody deleted, or not at all, by reason: time (theirs is over), account (no room left for it), store (no room left for all), large (one alone), write (the disk failed or is behind).";
+    FEEDBACK           Counter   "chimere_feedback_total" ["rating"] "answers" "Answers that were rated or corrected.";
+    LEARNING_EXAMPLES  Gauge     "chimere_learning_examples" ["set"] "examples" "Examples to learn from, by set.";
+    LEARNING_DROPPED   Counter   "chimere_learning_dropped_total" ["reason"] "examples" "Examples not kept.";
     COLLECTIONS        Gauge     "chimere_collections" [] "collections"              "Collections of all keys.";
     COLLECTION_BYTES   Gauge     "chimere_collection_bytes" [] "bytes"               "Bytes of the texts and vectors of all collections, about.";
     INGEST_QUEUE       Gauge     "chimere_ingest_queue" [] "files"                   "Files of vector stores that wait to be read and cut.";
@@ -478,6 +482,7 @@ fn start_labelled_counters() {
     for reason in RESPONSE_DROPS {
         ::metrics::counter!(RESPONSES_DROPPED, "reason" => *reason).absolute(0);
     }
+    learning::start();
     for fault in FAULTS {
         ::metrics::counter!(CLIENT_FAULTS, "fault" => *fault).absolute(0);
     }

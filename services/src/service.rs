@@ -22,6 +22,7 @@ use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
+use crate::learning::LearningService;
 use crate::metrics::gateway::Gateway;
 use crate::replicas::{Replica, ReplicaParts};
 use crate::responses::ResponseStore;
@@ -38,6 +39,7 @@ use actix_web::web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::engram::Strengths;
 use chimere_engine::scheduler::{DraftSettings, Event, Pace, Request, SchedulerConfig, Spec, Terms};
+use metrics_exporter_prometheus::PrometheusHandle;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +93,8 @@ pub struct ServiceParts {
     pub decide: DecideSettings,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
+    /// What is kept of answers that people rate and correct.
+    pub learning: LearningService,
     /// What tables learn is at least this good, 0 to 1.
     pub learn_quality_min: f64,
     /// How far matches are believed where no strength is given.
@@ -124,12 +128,15 @@ pub struct ServiceParts {
 }
 
 impl ServiceParts {
-    /// Tells the metrics what there is: it was opened before there was anybody to tell.
-    fn export(&self) {
+    /// Keeps metrics if they are wanted, and tells them what there is: it was opened before there was anybody to tell.
+    fn export(&self) -> Option<PrometheusHandle> {
+        let recorder = self.metrics.then(metrics::install);
         self.tables.export();
         self.collections.export();
         self.documents.export();
         self.limits.pipelines.export();
+        self.learning.export();
+        recorder
     }
 }
 
@@ -149,11 +156,10 @@ impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after
     /// [`Service::warm_up`].
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
-        let recorder = parts.metrics.then(metrics::install);
-        parts.export();
+        let recorder = parts.export();
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
-        let replica = ReplicaParts {
+        let replica = Replica::start(ReplicaParts {
             build: parts.build,
             core: parts.core,
             scheduler: parts.scheduler,
@@ -165,8 +171,8 @@ impl Service {
             gateway: gateway.clone(),
             step_log: step_log.clone(),
             watchdog: (parts.step_limits, parts.end_process),
-        };
-        let replica = Replica::start(replica).await?;
+        })
+        .await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
         say_what_runs(&replica.info, &parts.limits.name);
 
@@ -198,6 +204,7 @@ impl Service {
             limits: parts.limits,
             turns: Arc::new(turns),
             responses: parts.responses,
+            learning: parts.learning,
             gate: web::Data::new(gate),
             traces: parts.traces,
             console: parts.edge.console,

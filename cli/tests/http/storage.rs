@@ -1,6 +1,7 @@
 //! What is kept on a disk: by services that are killed, whose disk is full, that meet another service or a damaged
 //! file.
 
+use crate::support::client::done;
 use crate::support::*;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -168,4 +169,39 @@ fn while_a_disk_is_full_responses_are_not_said_to_be_kept_or_removed_and_with_ro
     let again = Program::run(program("", &config));
     assert_eq!((status(again.addr, &old), status(again.addr, &last)), (404, 200));
     promised.iter().for_each(|id| assert_eq!(status(again.addr, id), 200, "it was said to be kept"));
+}
+
+/// What becomes of a thumb for a new answer.
+fn rated(addr: SocketAddr) -> client::Reply {
+    let answer = done(post(addr, "/v1/chat/completions", &with(ask("hi"), json!({"max_tokens": 4}))));
+    post(addr, "/v1/feedback", &json!({"completion_id": answer["id"], "rating": 1}))
+}
+
+#[test]
+fn while_a_disk_is_full_answers_go_on_and_feedback_is_told_that_it_is_not_kept() {
+    let (_dir, files, config) = directory("learning");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text + "learn = \"feedback\"\n").unwrap();
+    let first = Program::run(program("", &config));
+    assert_eq!(done(rated(first.addr))["kept"], true);
+    ended(first);
+    let full = Program::run(program("ulimit -S -f 12", &config));
+    eventually("feedback is not kept", || {
+        let reply = rated(full.addr);
+        let refused = reply.status == 507;
+        assert!(refused || reply.status == 200, "{}", reply.text());
+        refused
+    });
+    let there = |addr| done(get(addr, "/v1/learning/mine"))["total"].as_u64().unwrap();
+    assert!(there(full.addr) >= 1, "what was kept is there");
+    full.may_write_files_of_any_size();
+    assert_eq!(done(rated(full.addr))["kept"], true, "and with room again it goes on");
+    ended(full);
+    // A start with a damaged file says so, answers, and leaves it as it is.
+    let damaged = vec![0x5a; 1 << 16];
+    std::fs::write(files.join("learning.redb"), &damaged).unwrap();
+    let last = Program::run(program("", &config));
+    assert_eq!(rated(last.addr).json()["error"]["code"], "learning_failed");
+    ended(last);
+    assert!(std::fs::read(files.join("learning.redb")).unwrap() == damaged, "the file was changed");
 }

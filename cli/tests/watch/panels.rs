@@ -179,10 +179,10 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
 /// source of guesses panics, when the engine is lost, where a model's numbers overflow, with an encoder or a directory
-/// of documents, where MCP is served or its tools are run, where there are pipelines or something leaves the process,
-/// or with a chat template, which this model has none of and kept responses, decisions, citations and turns of several
-/// rounds want.
-const ELSEWHERE: [&str; 21] = [
+/// of documents or of examples to learn from, where MCP is served or its tools are run, where there are pipelines or
+/// something leaves the process, or with a chat template, which this model has none of and kept responses, decisions,
+/// citations and turns of several rounds want.
+const ELSEWHERE: [&str; 23] = [
     "chimere_adapter_",
     "chimere_gpu_",
     "chimere_expert_",
@@ -191,6 +191,8 @@ const ELSEWHERE: [&str; 21] = [
     "chimere_encoder_",
     "chimere_citations_total",
     "chimere_decisions_total",
+    "chimere_feedback_total",
+    "chimere_learning_",
     "chimere_mcp_",
     "chimere_store_",
     "chimere_tool_calls_total",

@@ -22,6 +22,12 @@ pub(super) fn ending_at(text: &str, close: usize) -> Option<CitationMark> {
     Some(CitationMark { range: open..close + 1, numbers: numbers.collect::<Option<_>>()? })
 }
 
+/// How many sources all marks of a text name.
+pub fn named(text: &str) -> usize {
+    let marks = text.match_indices(']').filter_map(|(close, _)| ending_at(text, close));
+    marks.map(|mark| mark.numbers.len()).sum()
+}
+
 /// A text without its marks.
 pub(super) fn without(text: &str) -> String {
     let (mut rest, mut last) = (String::with_capacity(text.len()), 0);

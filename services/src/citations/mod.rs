@@ -7,6 +7,7 @@ mod reader;
 mod sentence_index;
 mod source;
 
+pub use marks::named as named_sources;
 pub use prompt::{CITE, MISSING, NOTHING_FOUND, QUOTE, numbered};
 pub use reader::{Citation, CitationReader, MarkCounts};
 pub use source::{NumberedSource, NumberedSources, SourcePlace};

@@ -1,7 +1,9 @@
-//! The section `responses`.
+//! The sections `responses` and `learning`: what is kept of answers.
 
 use super::check::{InvalidKey, not_zero};
+use crate::learning::{Consent, LearningSettings, StoreBounds};
 use crate::limits;
+use crate::limits::{LEARNING_DAYS, LEARNING_MIB, LEARNING_NUMBER_MAX};
 use crate::responses::ResponseBounds;
 use serde::{Deserialize, Serialize};
 
@@ -44,5 +46,44 @@ impl Responses {
     /// In bytes and seconds.
     pub fn bounds(&self) -> ResponseBounds {
         ResponseBounds { bytes_max: self.mib << 20, account_bytes_max: self.key_mib << 20, seconds: self.hours * 3600 }
+    }
+}
+
+/// What is kept of answers that people rate and correct.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LearningKeys {
+    /// Directory of the examples; empty keeps none.
+    pub directory: String,
+    /// What is kept of callers on this machine where no key is asked for: off, feedback or all.
+    pub learn: String,
+    /// Days that an example is kept.
+    pub days: u64,
+    /// Mebibytes that all examples may take.
+    pub mib: u64,
+}
+
+impl Default for LearningKeys {
+    fn default() -> Self {
+        let learn = Consent::default().name().to_owned();
+        Self { directory: String::new(), learn, days: LEARNING_DAYS, mib: LEARNING_MIB }
+    }
+}
+
+impl LearningKeys {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
+        self.learn.parse::<Consent>().map_err(|why| ("learn", why))?;
+        for (key, value) in [("days", self.days), ("mib", self.mib)] {
+            not_zero(key, value)?;
+            if value > LEARNING_NUMBER_MAX {
+                return Err((key, format!("must be at most {LEARNING_NUMBER_MAX}, got {value}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is kept of callers without a key, and how much of all.
+    pub fn settings(&self) -> LearningSettings {
+        let bounds = StoreBounds { bytes_max: self.mib << 20, seconds: self.days * 24 * 3600 };
+        LearningSettings { keyless: self.learn.parse().unwrap_or_default(), bounds }
     }
 }

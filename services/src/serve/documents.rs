@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::documents::{DocumentSettings, Documents, PageReader};
 use crate::embedder::Embedder;
 use crate::engram::DirectoryClaim;
+use crate::learning::LearningService;
 use crate::limits::WEB_PARSE_SECONDS;
 use crate::text::TextModel;
 use crate::web::{Web, WebSettings};
@@ -29,6 +30,17 @@ pub(super) fn claims(config: &Config) -> Result<Vec<DirectoryClaim>, ServeError>
         claims.push(DirectoryClaim::take(path).map_err(|e| failed(key, &e))?);
     }
     Ok(claims)
+}
+
+/// What is kept of answers that people rate and correct.
+pub(super) fn learning(config: &Config) -> Result<LearningService, ServeError> {
+    let directory = &config.learning.directory;
+    if !directory.is_empty() {
+        let made = std::fs::create_dir_all(directory);
+        made.map_err(|e| ServeError::Start(format!("learning.directory: {directory}: {e}")))?;
+    }
+    let directory = (!directory.is_empty()).then(|| Path::new(directory));
+    Ok(LearningService::open(directory, config.learning.settings()))
 }
 
 /// What the configuration allows of the web.

@@ -68,8 +68,7 @@ impl Prepared {
         let listener = listen(config, &ring.keys())?;
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
-        let probes = probes(config, address)?;
-        let model = load_model(config, &path)?;
+        let (probes, model) = (probes(config, address)?, load_model(config, &path)?);
         log.say(&about(&model, &Summary::of(&model), &path));
         let (text, set_up) = thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::new(&model.text));
@@ -103,6 +102,7 @@ impl Prepared {
             embedder,
             decide: decide(config)?,
             responses: responses(config)?,
+            learning: documents::learning(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,
             tables_period: Duration::from_secs(config.engram.reload_seconds),

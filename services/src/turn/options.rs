@@ -39,6 +39,8 @@ pub struct ChatRequest {
     pub hosted: Vec<Hosted>,
     /// MCP servers whose tools become such functions before the turn begins.
     pub mcp: Vec<McpRequest>,
+    /// Whether its answer may be remembered, for somebody's feedback: the request does not say `store: false`.
+    pub remembered: bool,
 }
 
 /// An MCP server whose tools the model may call.

@@ -260,6 +260,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "decide",
             "adapters",
             "responses",
+            "learning",
             "config",
             "locate",
             "gpu",

@@ -14,6 +14,7 @@ use chimere::hosted::Toolbox;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
+use chimere::learning::{Consent, LearningService, LearningSettings};
 use chimere::names::ServedNames;
 use chimere::pipelines::Pipelines;
 use chimere::semantic::{Collections, Settings};
@@ -85,6 +86,8 @@ pub struct Options {
     pub documents: Option<PathBuf>,
     /// File of tools, if there are some.
     pub tools: Option<PathBuf>,
+    /// Where examples to learn from are kept, if they are, and what is kept of callers without a key.
+    pub learning: Option<(PathBuf, chimere::learning::Consent)>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
     /// The web, as the configuration has it.
@@ -132,6 +135,7 @@ impl Default for Options {
             pipelines: None,
             documents: None,
             tools: None,
+            learning: None,
             responses: chimere::config::Responses::default().bounds(),
             web: Default::default(),
             decide: Default::default(),
@@ -278,6 +282,13 @@ fn adapters(dir: &Path, names: ServedNames, settings: AdapterSettings) -> Adapte
     Adapters::open(dir, targets, names, settings).unwrap()
 }
 
+/// As the configuration has it but for its directory.
+fn learning(kept: Option<&(PathBuf, Consent)>) -> LearningService {
+    let settings = chimere::config::LearningKeys::default().settings();
+    let keyless = kept.map_or(Consent::Off, |(_, keyless)| *keyless);
+    LearningService::open(kept.map(|(dir, _)| dir.as_path()), LearningSettings { keyless, ..settings })
+}
+
 /// Beside the model's own names.
 fn pipelines(path: &Path, names: ServedNames) -> Pipelines {
     Pipelines::open(path, Duration::from_millis(50), names, 16).unwrap()
@@ -392,6 +403,7 @@ fn parts(
         embedder,
         decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
+        learning: learning(options.learning.as_ref()),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),
         tables_period: Duration::from_millis(50),

@@ -8,6 +8,7 @@ use crate::http::body::model::ModelLimits;
 use crate::http::edge::arrival::Bodies;
 use crate::http::edge::gate::Gatekeeper;
 use crate::http::edge::shares::Room;
+use crate::learning::LearningService;
 use crate::responses::ResponseStore;
 use crate::traces::Traces;
 use crate::turn::TurnServices;
@@ -26,6 +27,8 @@ pub struct App {
     pub turns: Arc<TurnServices>,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
+    /// What is kept of answers that people rate and correct.
+    pub learning: LearningService,
     /// Who is let in.
     pub gate: Data<Gatekeeper>,
     /// Where the traces of requests are sent.

@@ -29,6 +29,7 @@ impl ChatRequest {
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
         let continues = continues(&mut fields, &messages)?;
+        let remembered = fields.peek("store") != Some(&Json::Bool(false));
         let AskedTools { functions: mut tools, file_search, mcp } = tools::take(&mut fields, limits.web)?;
         check_approvals(&messages, &mcp)?;
         let max_tokens = max_tokens(&mut fields)?;
@@ -59,7 +60,20 @@ impl ChatRequest {
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
         let (sources, pipeline) = (Vec::new(), None);
-        Ok(Self { generation, conversation, tools, calls, reasoning, sources, file_search, pipeline, web, hosted, mcp })
+        Ok(Self {
+            generation,
+            conversation,
+            tools,
+            calls,
+            reasoning,
+            sources,
+            file_search,
+            pipeline,
+            web,
+            hosted,
+            mcp,
+            remembered,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which requests others feel, as the audit log has them: what changes tables, collections and
-//! stores, and what removes a file or a kept response, also where it was refused.
+//! stores, what removes a file or a kept response, and what goes into and out of the examples to learn from, also where
+//! it was refused.
 
 use super::keys::auth::Caller;
 use crate::audit::{Audit, AuditRecord};
@@ -13,6 +14,9 @@ const TABLES: &str = "/v1/engram/tables/";
 const COLLECTIONS: &str = "/v1/engram/collections/";
 const RESPONSES: &str = "/v1/responses/";
 const FILES: &str = "/v1/files/";
+const FEEDBACK: &str = "/v1/feedback";
+const LEARNING_MINE: &str = "/v1/learning/mine";
+const LEARNING_EXAMPLES: &str = "/v1/learning/examples";
 const STORES: &str = "/v1/vector_stores/";
 
 /// Writes a request down, if it is one of these.
@@ -32,8 +36,26 @@ fn address(request: &HttpRequest) -> Option<std::net::IpAddr> {
     request.peer_addr().map(|peer| peer.ip())
 }
 
+/// What a request changes of the examples to learn from, and whose.
+fn learning_action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
+    let (verb, on) = match (method, path) {
+        (&Method::POST, FEEDBACK) => ("learning.feedback", "mine"),
+        (&Method::DELETE, LEARNING_MINE) => ("learning.delete", "mine"),
+        (&Method::POST, LEARNING_EXAMPLES) => ("learning.import", "all"),
+        (&Method::GET, LEARNING_EXAMPLES) => ("learning.export", "all"),
+        _ => {
+            let id = path.strip_prefix(LEARNING_MINE)?.strip_prefix('/')?;
+            (*method == Method::DELETE).then_some(("learning.delete", id))?
+        }
+    };
+    Some((verb, on))
+}
+
 /// What a request does, and to what.
 fn action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
+    if let Some(learning) = learning_action(method, path) {
+        return Some(learning);
+    }
     if let Some(id) = path.strip_prefix(RESPONSES) {
         return (*method == Method::DELETE && !id.contains('/')).then_some(("response.delete", id));
     }
@@ -88,6 +110,12 @@ mod tests {
         assert_eq!(of(Method::POST, "/v1/vector_stores/vs_1/search"), None);
         assert_eq!(of(Method::GET, "/v1/responses/resp_1"), None);
         assert_eq!(of(Method::POST, "/v1/responses/resp_1/cancel"), None);
+        assert_eq!(of(Method::POST, "/v1/feedback"), Some(("learning.feedback", "mine")));
+        assert_eq!(of(Method::DELETE, "/v1/learning/mine"), Some(("learning.delete", "mine")));
+        assert_eq!(of(Method::DELETE, "/v1/learning/mine/ex_1"), Some(("learning.delete", "ex_1")));
+        assert_eq!(of(Method::GET, "/v1/learning/mine"), None);
+        assert_eq!(of(Method::GET, "/v1/learning/examples"), Some(("learning.export", "all")));
+        assert_eq!(of(Method::POST, "/v1/learning/examples"), Some(("learning.import", "all")));
         assert_eq!(of(Method::POST, "/v1/chat/completions"), None);
     }
 }

@@ -87,6 +87,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "documents.js",
         "dropped.js",
         "exchange.js",
+        "feedback.js",
         "focus.js",
         "footnotes.js",
         "formula.js",

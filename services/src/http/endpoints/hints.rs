@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 45] = [
+pub(super) const PATHS: [&str; 49] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -38,6 +38,10 @@ pub(super) const PATHS: [&str; 45] = [
     "/lora-adapters",
     "/v1/models",
     "/v1/pipelines",
+    "/v1/feedback",
+    "/v1/learning",
+    "/v1/learning/mine",
+    "/v1/learning/examples",
     "/v1/tools",
     "/v1/files",
     "/v1/vector_stores",

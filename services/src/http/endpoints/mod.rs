@@ -8,6 +8,7 @@ pub(in crate::http) mod decisions;
 mod documents;
 mod embeddings;
 pub(in crate::http) mod hints;
+mod learning;
 mod mcp;
 mod openapi;
 mod pipelines;
@@ -28,6 +29,7 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(documents::routes)
         .configure(decisions::routes::routes)
         .configure(embeddings::routes)
+        .configure(learning::routes)
         .configure(mcp::routes)
         .configure(openapi::routes)
         .configure(pipelines::routes)

@@ -6,7 +6,7 @@ use super::embeddings::with_encoder;
 use crate::http::app::App;
 use crate::http::body::generation::OF_OTHER_SERVERS;
 use crate::http::body::model::ModelLimits;
-use crate::http::endpoints::documents;
+use crate::http::endpoints::{documents, learning};
 use crate::http::wire::routing::{only, read};
 use crate::limits;
 use actix_web::http::header::ContentType;
@@ -102,7 +102,7 @@ fn described(model: &ModelLimits, context: u32, body_bytes_max: usize) -> Value 
     let name = &model.name;
     let about = format!("{name} with a context of {context} tokens; bodies of at most {body_bytes_max} bytes.");
     let mut paths = Map::new();
-    for (path, method, summary, body) in ENDPOINTS.iter().chain(documents::ENDPOINTS) {
+    for (path, method, summary, body) in ENDPOINTS.iter().chain(documents::ENDPOINTS).chain(learning::ENDPOINTS) {
         let item = paths.entry(*path).or_insert_with(|| json!({}));
         item[*method] = operation(path, summary, *body);
     }
@@ -199,7 +199,8 @@ fn schemas(model: &ModelLimits) -> Value {
             &[&["model"], &["name"]],
         ),
     });
-    merged([own, documents::schemas().into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()])
+    let more = documents::schemas().into_iter().chain(learning::schemas());
+    merged([own, more.map(|(name, schema)| (name.to_owned(), schema)).collect()])
 }
 
 /// Fields of chat and completions.
@@ -555,6 +556,7 @@ mod tests {
     use crate::http::endpoints::decisions::request::DecisionBody;
     use crate::http::endpoints::decisions::rerank::RerankBody;
     use crate::http::endpoints::hints::PATHS;
+    use crate::http::endpoints::learning::request::FeedbackRequest;
     use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeRequest};
     use crate::http::wire::error::ApiError;
     use crate::turn::options::ChatRequest;
@@ -582,7 +584,7 @@ mod tests {
     type Parse = fn(&[u8]) -> Option<ApiError>;
 
     /// Schema, parser, the least body that it takes, and whether it takes nothing else than what is described.
-    fn parsers() -> [(&'static str, Parse, Value, bool); 13] {
+    fn parsers() -> [(&'static str, Parse, Value, bool); 14] {
         let turn = json!([{"role": "user", "content": "hi"}]);
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),
@@ -605,6 +607,7 @@ mod tests {
                 false,
             ),
             ("Search", |b| SearchRequest::parse(b).err(), json!({"query": "q"}), true),
+            ("Feedback", |b| FeedbackRequest::parse(b).err(), json!({"response_id": "r", "rating": 1}), true),
             ("LlamaCompletion", |b| LlamaRequest::parse(b, &limits()).err(), json!({"prompt": "p"}), false),
             (
                 "OllamaChat",

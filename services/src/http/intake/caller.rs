@@ -6,6 +6,7 @@ use crate::http::edge::keys::cache;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
+use crate::learning::Consent;
 use crate::turn::TurnCaller;
 use crate::turn::options::CacheRequest;
 use actix_web::HttpRequest;
@@ -23,6 +24,21 @@ pub(in crate::http) fn turn_caller(app: &App, request: &HttpRequest) -> Result<T
         tools,
         terms: terms_of(request)?,
     })
+}
+
+/// Says of one request that less is kept of it than its key's line allows.
+const LEARN: &str = "x-chimere-learn";
+
+/// What of a request's answer may be kept to learn from: what the key's line and the request both allow. Without keys
+/// it is the configuration's word for callers on this machine, and nothing for others.
+pub(in crate::http) fn consent(app: &App, request: &HttpRequest) -> Result<Consent, ApiError> {
+    let caller = Caller::of(request);
+    let keyless = app.learning.get().map_or(Consent::Off, |learning| learning.settings().keyless);
+    let own = if caller.key == KeyId::default() && caller.admin { keyless } else { caller.learn };
+    let Some(word) = request.headers().get(LEARN) else { return Ok(own) };
+    let word = String::from_utf8_lossy(word.as_bytes());
+    let said: Consent = word.trim().parse().map_err(|why| ApiError::invalid(LEARN, format!("`{LEARN}` {why}")))?;
+    Ok(own.and(said))
 }
 
 /// Among whose prompts the request's own are looked up, if they are.

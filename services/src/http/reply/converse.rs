@@ -1,8 +1,9 @@
 //! From a request to its turn, in any dialect, and from the turn to its answer.
 
 use super::dialect::Dialect;
-use super::generate::generate;
+use super::generate::{KeptOfRequest, generate};
 use super::piped::piped;
+use super::remembered::RememberedAnswer;
 use crate::http::app::App;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::ParsedBody;
@@ -25,8 +26,9 @@ pub(in crate::http) async fn converse<S: Dialect>(
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
     let mut taken = taken;
+    let remembered = RememberedAnswer::of(app, request, (&taken.asked, taken.bytes))?;
     if let Some(pipeline) = taken.asked.pipeline.take() {
-        return piped(app, request, (pipeline, taken), shape, id_prefix).await;
+        return piped(app, request, (pipeline, taken, remembered), shape, id_prefix).await;
     }
     let ParsedBody { asked: mut chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
@@ -36,7 +38,7 @@ pub(in crate::http) async fn converse<S: Dialect>(
         later.answer_approved(&mut chat.conversation.messages).await?;
     }
     let preparation = Preparation::of_chat(&app.turns, caller, cache, (chat, bytes));
-    answer(app, request, (preparation, later, room), shape, id_prefix).await
+    answer(app, request, (preparation, later, (room, remembered)), shape, id_prefix).await
 }
 
 /// The prompt behind which the answer of a conversation would begin.
@@ -65,13 +67,13 @@ pub(in crate::http) async fn go_on_from<S: Dialect>(
 ) -> Result<HttpResponse, ApiError> {
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &generation.cache));
     let preparation = Preparation::of_texts(&app.turns, caller, cache, (prompts, generation));
-    answer(app, request, (preparation, None, room), shape, id_prefix).await
+    answer(app, request, (preparation, None, (room, None)), shape, id_prefix).await
 }
 
 async fn answer<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    (mut preparation, mut later, room): (Preparation<'_>, Option<Box<LaterRounds>>, Option<Share>),
+    (mut preparation, mut later, (room, remembered)): (Preparation<'_>, Option<Box<LaterRounds>>, KeptOfRequest),
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
@@ -81,6 +83,6 @@ async fn answer<S: Dialect>(
     }
     // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart. A turn of
     // several rounds keeps its conversation, and the room for it.
-    let room = room.filter(|_| later.is_some());
-    generate(app, request, (preparation.complete().await?, later, room), shape, id_prefix).await
+    let kept = (room.filter(|_| later.is_some()), remembered);
+    generate(app, request, (preparation.complete().await?, later, kept), shape, id_prefix).await
 }

@@ -2,6 +2,7 @@
 //! word, then answer.
 
 use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
+use super::remembered::{RememberedAnswer, RememberedOutputs};
 use super::sse::Events;
 use crate::actors::request::RequestActor;
 use crate::actors::request::generation_request::GenerationRequest;
@@ -19,11 +20,14 @@ use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
+/// What is kept of a request until it is answered: the room for its body, and what is remembered of its answer.
+pub(super) type KeptOfRequest = (Option<Share>, Option<Box<RememberedAnswer>>);
+
 /// Runs a generation and answers it.
 pub(super) async fn generate<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    (mut generation, mut later, room): (GenerationRequest, Option<Box<LaterRounds>>, Option<Share>),
+    (mut generation, mut later, kept): (GenerationRequest, Option<Box<LaterRounds>>, KeptOfRequest),
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
@@ -52,16 +56,17 @@ pub(super) async fn generate<S: Dialect>(
         Some(later) => later.outputs(outputs),
     };
     let begun = Begun { envelope, choices, stream_options, prompt_tokens, searches, tools };
-    out(app, (outputs, room, stream), shape, begun).await
+    out(app, (outputs, kept, stream), shape, begun).await
 }
 
 /// The answer of a turn that was accepted, as it comes or when it is whole.
 pub(super) async fn out<S: Dialect>(
     app: &App,
-    (outputs, room, stream): (TurnOutputs, Option<Share>, bool),
+    (outputs, (room, remembered), stream): (TurnOutputs, KeptOfRequest, bool),
     shape: S,
     begun: Begun,
 ) -> Result<HttpResponse, ApiError> {
+    let outputs = RememberedOutputs::new(outputs, remembered, &begun.envelope.id, &begun.envelope.model);
     if stream { Ok(streamed(app, (outputs, room), shape, begun)) } else { whole(outputs, shape, begun).await }
 }
 
@@ -83,7 +88,12 @@ fn log_prompts(app: &App, name: &str, prompts: &[Arc<[TokenId]>]) {
 }
 
 /// An answer that goes out as it comes.
-fn streamed<S: Dialect>(app: &App, outputs: (TurnOutputs, Option<Share>), shape: S, begun: Begun) -> HttpResponse {
+fn streamed<S: Dialect>(
+    app: &App,
+    outputs: (RememberedOutputs, Option<Share>),
+    shape: S,
+    begun: Begun,
+) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, S::Stream::CONTENT_TYPE))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
@@ -92,7 +102,7 @@ fn streamed<S: Dialect>(app: &App, outputs: (TurnOutputs, Option<Share>), shape:
 }
 
 /// An answer that goes out when it is whole.
-async fn whole<S: Dialect>(mut outputs: TurnOutputs, shape: S, begun: Begun) -> Result<HttpResponse, ApiError> {
+async fn whole<S: Dialect>(mut outputs: RememberedOutputs, shape: S, begun: Begun) -> Result<HttpResponse, ApiError> {
     let mut whole = shape.collected(begun);
     while let Some(output) = outputs.next().await {
         if let Some(reply) = whole.of(output)? {

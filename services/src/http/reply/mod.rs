@@ -6,6 +6,8 @@ pub(in crate::http) mod dialect;
 pub(in crate::http) mod generate;
 pub(in crate::http) mod parts;
 mod piped;
+mod proofs;
+mod remembered;
 pub(in crate::http) mod server_items;
 mod sse;
 pub(in crate::http) mod tokens;

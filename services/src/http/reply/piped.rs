@@ -2,6 +2,7 @@
 
 use super::dialect::{Begun, Dialect};
 use super::generate::{envelope, out, trace};
+use super::remembered::RememberedAnswer;
 use crate::http::app::App;
 use crate::http::intake::bodies::ParsedBody;
 use crate::http::intake::caller::{cache_scope, turn_caller};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 pub(super) async fn piped<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    (pipeline, taken): (Arc<NamedPipeline>, ParsedBody<ChatRequest>),
+    (pipeline, taken, remembered): (Arc<NamedPipeline>, ParsedBody<ChatRequest>, Option<Box<RememberedAnswer>>),
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
@@ -36,5 +37,5 @@ pub(super) async fn piped<S: Dialect>(
     let envelope = super::dialect::Envelope { model, ..envelope(app, id_prefix, seed) };
     let (searches, tools) = (Vec::new(), Default::default());
     let begun = Begun { envelope, choices: 1, stream_options, prompt_tokens, searches, tools };
-    out(app, (outputs, room, stream), shape, begun).await
+    out(app, (outputs, (room, remembered), stream), shape, begun).await
 }

@@ -1,9 +1,9 @@
 //! The body of a stream: what there is as it comes, a sign of life when nothing comes, and its end.
 
 use super::dialect::Frames;
+use super::remembered::RememberedOutputs;
 use crate::actors::request::output::Output;
 use crate::http::edge::shares::Share;
-use crate::turn::TurnOutputs;
 use actix_rt::time::{Sleep, sleep};
 use actix_web::body::{BodySize, MessageBody};
 use bytes::{Bytes, BytesMut};
@@ -17,7 +17,7 @@ const WRITE_BYTES: usize = 16 << 10;
 
 /// The body of a streamed reply. Dropping it cancels the request.
 pub(super) struct Events<F> {
-    outputs: TurnOutputs,
+    outputs: RememberedOutputs,
     /// Of what the turn keeps of its body.
     _room: Option<Share>,
     frames: F,
@@ -31,7 +31,7 @@ pub(super) struct Events<F> {
 impl<F: Frames> Events<F> {
     /// The events of a request that was accepted. A sign of life is sent after each `keep_alive` of silence: the
     /// client's absence shows only when we write to a half-open connection, and proxies close silent ones.
-    pub(super) fn new((outputs, _room): (TurnOutputs, Option<Share>), frames: F, keep_alive: Duration) -> Self {
+    pub(super) fn new((outputs, _room): (RememberedOutputs, Option<Share>), frames: F, keep_alive: Duration) -> Self {
         Self { outputs, _room, frames, keep_alive, idle: Box::pin(sleep(keep_alive)), opened: false, over: false }
     }
 
@@ -44,7 +44,7 @@ impl<F: Frames> Events<F> {
         while !self.over && buffer.len() < WRITE_BYTES {
             // An actor that went away without a word is a bug: the client must not take that for the end.
             let broken = || Output::Failed("the stream broke off".into());
-            let Poll::Ready(output) = Pin::new(&mut self.outputs).poll_next(cx) else { break };
+            let Poll::Ready(output) = self.outputs.poll_next(cx) else { break };
             let output = output.unwrap_or_else(broken);
             self.over = matches!(output, Output::End(_) | Output::Failed(_) | Output::Refused(_));
             if let Err(error) = self.frames.output(output, &mut buffer) {

@@ -98,6 +98,7 @@ impl LaterRounds {
             web: None,
             hosted: chat.hosted.clone(),
             mcp: Vec::new(),
+            remembered: false,
         };
         // A call that must be made was made in the first round.
         let calls = chat.calls.clone().map(|calls| Calls { must: false, ..calls });

@@ -125,6 +125,7 @@ impl ResponsesBody {
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
         let chat = chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?;
+        let chat = ChatRequest { remembered: store, ..chat };
         echo::complete(&mut echo, &chat.generation.spec.engine.sampling);
         let items = before.into_iter().chain(new).collect();
         let Included { results: shows_results, urls: shows_urls, .. } = included;

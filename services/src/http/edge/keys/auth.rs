@@ -6,6 +6,7 @@ use crate::clock::{days_since_1970, unix_seconds};
 use crate::engram::Asker;
 use crate::holder::{HASHED, ToolRights, account, digest, key_hash};
 use crate::http::wire::error::ApiError;
+use crate::learning::Consent;
 use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
@@ -43,6 +44,7 @@ pub struct Key {
     /// Shares what its prompts leave behind with all keys of this name.
     cache_group: Option<Box<str>>,
     tools: ToolRights,
+    learn: Consent,
     /// Seconds since 1970 from which on it is not known any more.
     ends: Option<u64>,
 }
@@ -62,6 +64,8 @@ pub struct Caller {
     pub cache_shared: bool,
     /// What it may have the service run.
     pub tools: ToolRights,
+    /// What of its answers may be kept to learn from.
+    pub learn: Consent,
     /// When the request's head was there.
     pub arrived: Micros,
 }
@@ -80,6 +84,7 @@ impl Caller {
             cache: cache::of_nobody(),
             cache_shared: false,
             tools: ToolRights::All,
+            learn: Consent::Off,
             arrived: Micros(0),
         }
     }
@@ -159,6 +164,7 @@ impl AcceptedKeys {
             limits: KeyLimits::default(),
             cache_group: None,
             tools: ToolRights::All,
+            learn: Consent::Off,
             ends: None,
         }])
     }
@@ -230,8 +236,8 @@ impl AcceptedKeys {
         let key = key.ok_or_else(|| refused("the API key is not known here"))?;
         let cache = key.cache_group.as_deref().map_or_else(|| cache::of_key(&key.hash), cache::of_group);
         let (admin, limits, cache_shared) = (key.admin, key.limits, key.cache_group.is_some());
-        let (account, tools) = (account(&[&key.hash]), key.tools.clone());
-        Ok(Caller { key: account, admin, limits, cache, cache_shared, tools, arrived: Micros(0) })
+        let (account, tools, learn) = (account(&[&key.hash]), key.tools.clone(), key.learn);
+        Ok(Caller { key: account, admin, limits, cache, cache_shared, tools, learn, arrived: Micros(0) })
     }
 }
 
@@ -264,7 +270,7 @@ fn end_of_day(date: &str) -> Option<u64> {
 }
 
 /// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`,
-/// `cache_group=NAME`, `tools=NAMES`, `expires=YYYY-MM-DD`.
+/// `cache_group=NAME`, `tools=NAMES`, `learn=off|feedback|all`, `expires=YYYY-MM-DD`.
 fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
@@ -283,7 +289,8 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
         }
         None => Sha256::digest(name).into(),
     };
-    let mut key = Key { hash, admin: false, limits, cache_group: None, tools: ToolRights::All, ends: None };
+    let (tools, learn) = (ToolRights::All, Consent::Off);
+    let mut key = Key { hash, admin: false, limits, cache_group: None, tools, learn, ends: None };
     for word in words {
         let no_option =
             || format!("has a blank in its key, or {word:?} is no option (a comment has a line of its own)");
@@ -303,6 +310,7 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
             ("tokens_per_minute", _) => key.limits.tokens_per_minute = number()?,
             ("cache_group", name) => key.cache_group = Some(group_name(name)?.into()),
             ("tools", names) => key.tools = ToolRights::parse(names)?,
+            ("learn", word) => key.learn = word.parse().map_err(|why| format!("has learn, which {why}"))?,
             ("expires", _) => {
                 let end = end_of_day(value)
                     .ok_or_else(|| format!("wants a date such as 2027-01-31 for expires, got {value:?}"))?;
@@ -310,7 +318,8 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
             }
             _ => {
                 return Err(format!(
-                    "has the option {option:?}; there are scope, weight, requests, tokens_per_minute, cache_group, tools and expires"
+                    "has the option {option:?}; there are scope, weight, requests, tokens_per_minute, cache_group, \
+                     tools, learn and expires"
                 ));
             }
         }
@@ -390,6 +399,8 @@ mod tests {
         assert_eq!((a.admin, a.limits), (false, defaults));
         assert_eq!((b.admin, b.limits), (true, KeyLimits { weight: 3, requests: 8, tokens_per_minute: 60_000 }));
         assert_ne!(a.key, b.key);
+        let learns = |line: &str| caller(&parse(line).unwrap(), "sk-a-0123456789ab").learn.name();
+        assert_eq!(["", " learn=all"].map(|end| learns(&format!("sk-a-0123456789ab{end}"))), ["off", "all"]);
         assert_eq!(
             a,
             caller(&parse("sk-a-0123456789ab requests=4").unwrap(), "sk-a-0123456789ab"),
@@ -503,6 +514,7 @@ mod tests {
             ("sk-a-0123456789ab scope=root", "scope=user or scope=admin"),
             ("sk-a-0123456789ab cache_group=", "a name of 1 to 64 characters for cache_group, got 0"),
             ("sk-a-0123456789ab tools=files,", "line 1 wants names of MCP servers"),
+            ("sk-a-0123456789ab learn=yes", "line 1 has learn, which must be off, feedback or all, got \"yes\""),
             ("sk-a-0123456789ab colour=red", "\"colour\""),
         ] {
             let error = parse(line).unwrap_err();
