@@ -49,3 +49,4 @@ mod tolerance;
 mod tools;
 mod traces;
 mod web;
+mod worker;
