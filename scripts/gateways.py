@@ -40,9 +40,11 @@ SHARE_MIN = 0.95
 MODEL = "chimere-nano"
 # LiteLLM starts with a key of its own alone; the others and the workers look at none.
 KEY = "sk-gateway-0123456789abcdef"
-PINNED = {"vllm-router": ["vllm-router==0.1.17"], "smg": ["smg==1.13.0"],
+PINNED = {"vllm-router": ["vllm-router==0.1.17"], "vllm-router-events": ["vllm-router==0.1.17"], "smg": ["smg==1.13.0"],
           "litellm": ["litellm[proxy]==1.110.2"], "nginx": [], "subscriber": ["pyzmq==27.3.0", "msgpack==1.2.4"]}
-# Those that send a conversation to the worker that had it before.
+# Two gateways in one environment.
+WITHIN = {"vllm-router-events": "vllm-router"}
+# Those that send a conversation to the worker that had it before, whatever the workers say and when.
 AFFINE = {"vllm-router", "smg", "nginx"}
 
 
@@ -106,10 +108,11 @@ class Running:
 class Worker(Running):
     """A service on a free port, with a prefix cache that has room for all conversations."""
 
-    def __init__(self, chimere, folder, name, queue=256, seqs=8, more=""):
-        self.url = f"http://127.0.0.1:{free_port()}"
+    def __init__(self, chimere, folder, name, queue=256, seqs=8, encoding="map"):
+        self.url, self.events = f"http://127.0.0.1:{free_port()}", [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
         config = folder / f"{name}.toml"
-        config.write_text(f"[limits]\nqueue_requests = {queue}\n{more}")
+        config.write_text(f'[limits]\nqueue_requests = {queue}\n[events]\nlisten = "{self.events[0]}"\nreplay = "{self.events[1]}"\n'
+                          f'topic = ""\nencoding = "{encoding}"\n')
         arguments = [chimere, "serve", "--device", "cpu", "--model", ROOT / "models/nano/nano-q8_0.gguf", "--config", config, "--port", self.url.rsplit(":", 1)[1], "--model-name", MODEL,
                      "--threads", "1", "--max-seqs", str(seqs)]
         super().__init__(arguments, folder / f"{name}.log")
@@ -153,6 +156,15 @@ def vllm_router(venv, folder, workers, port):
     return [venv / "bin/vllm-router", "--host", "127.0.0.1", "--port", port, "--policy", "cache_aware", "--worker-urls",
             *[worker.url for worker in workers], "--prometheus-port", free_port(), "--retry-max-retries", "3",
             "--health-check-interval-secs", "2", "--health-failure-threshold", "1", "--log-level", "info"]
+
+
+def vllm_router_events(venv, folder, workers, port):
+    """The same program, which chooses by the workers' KV events."""
+    arguments = vllm_router(venv, folder, workers, port)
+    arguments[arguments.index("cache_aware")] = "kv_aware"
+    for worker in workers:
+        arguments += ["--kv-event-source", f"{worker.url}={worker.events[0]}", "--kv-event-replay-source", f"{worker.url}={worker.events[1]}"]
+    return [*arguments, "--kv-event-block-size", "64", "--kv-event-model", MODEL]
 
 
 def smg(venv, folder, workers, port):
@@ -208,22 +220,20 @@ http {{
 def subscriber(venv, arguments, folder):
     """A subscriber of ZeroMQ's own library, for each form of an event."""
     for encoding in "map", "array":
-        listen, replay = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
-        events = f'[events]\nlisten = "{listen}"\nreplay = "{replay}"\nencoding = "{encoding}"\n'
-        with Worker(arguments.chimere, folder, f"told-{encoding}", more=events) as worker:
+        with Worker(arguments.chimere, folder, f"told-{encoding}", encoding=encoding) as worker:
             script = pathlib.Path(__file__).parent / "python_clients/kv_subscriber.py"
-            done = subprocess.run([venv / "bin/python", script, worker.url, listen, replay, encoding], capture_output=True, text=True)
+            done = subprocess.run([venv / "bin/python", script, worker.url, *worker.events, encoding], capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
             yield encoding, done.stdout.strip()
 
 
-GATEWAYS = {"vllm-router": vllm_router, "smg": smg, "litellm": litellm, "nginx": nginx}
+GATEWAYS = {"vllm-router": vllm_router, "vllm-router-events": vllm_router_events, "smg": smg, "litellm": litellm, "nginx": nginx}
 
 
 def environment(name, venvs):
     """The virtual environment of a gateway, made at the first run."""
     packages = PINNED[name]
-    venv = venvs / name
+    venv = venvs / WITHIN.get(name, name)
     if packages and not (venv / "done").exists():
         shutil.rmtree(venv, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)

@@ -40,7 +40,7 @@ pub struct EventKeys {
     pub listen: String,
     /// Where those connect who missed some; empty says nothing again.
     pub replay: String,
-    /// The first part of each message.
+    /// The first part of each message; vLLM's is empty, and its router takes no other.
     pub topic: String,
     /// How an event is written.
     pub encoding: EventEncoding,
@@ -48,7 +48,7 @@ pub struct EventKeys {
 
 impl Default for EventKeys {
     fn default() -> Self {
-        let (listen, replay, topic) = (String::new(), String::new(), "kv-events".into());
+        let (listen, replay, topic) = Default::default();
         Self { listen, replay, topic, encoding: EventEncoding::default() }
     }
 }
