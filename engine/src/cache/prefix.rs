@@ -680,7 +680,11 @@ mod tests {
         world.compute(&[1, 2, 3, 4]);
         assert_eq!(told(&mut world), ["stored 1 2 first", "removed 1", "stored 3 4 behind"]);
         world.cache.flush(StepId(world.step), &mut world.pages);
-        assert_eq!(told(&mut world), ["removed 4"], "the shorter prompt's entry went first, and they stayed for the other");
+        assert_eq!(
+            told(&mut world),
+            ["removed 4"],
+            "the shorter prompt's entry went first, and they stayed for the other"
+        );
         let nodes = world.cache.nodes(SCOPE, &prompt(&[5, 6]), &[2 * CHUNK_TOKENS]);
         world.cache.keep_quiet(&nodes);
         world.compute(&[5, 6]);
