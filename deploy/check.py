@@ -61,6 +61,7 @@ def paths_of_the_service():
 def deployment(kinds):
     """The pod against the program: its port, paths, time to end, and rights."""
     config = tomllib.loads(kinds["ConfigMap"]["data"]["chimere.toml"])
+    picker(config, kinds)
     known = tomllib.loads((ROOT / "config/chimere.toml").read_text())
     for section, keys in config.items():
         unknown = keys.keys() - known.get(section, {}).keys()
@@ -83,6 +84,31 @@ def deployment(kinds):
     expect(pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0, "the pod may be root")
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     expect(mounts == {volume["name"] for volume in pod["volumes"]}, f"volumes and mounts differ: {mounts}")
+
+
+def picker(config, kinds):
+    """llm-d's picker against the program: its port and topic of events, its units, its paths."""
+    plan = yaml.safe_load(kinds["ConfigMap chimere-picker"]["data"]["picker.yaml"])
+    plugins = {plugin["type"]: plugin.get("parameters", {}) for plugin in plan["plugins"]}
+    named = {entry["pluginRef"] for profile in plan["schedulingProfiles"] for entry in profile["plugins"]}
+    for source in plan["dataLayer"]["sources"]:
+        named |= {source["pluginRef"], *(extractor["pluginRef"] for extractor in source["extractors"])}
+    expect(named <= plugins.keys(), f"picker.yaml names plugins that it does not have: {named - plugins.keys()}")
+    precise = plugins["precise-prefix-cache-producer"]
+    events = precise["kvEventsConfig"]
+    port = events["podDiscoveryConfig"]["socketPort"]
+    expect(config["events"]["listen"] == f"tcp://*:{port}", f"the picker listens to port {port}, the service is at {config['events']}")
+    container = kinds["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    expect({"name": "events", "containerPort": port} in container["ports"], f"the container has no port of events {port}")
+    topic = next(entry["value"] for entry in container["env"] if entry["name"] == "CHIMERE_EVENTS__TOPIC")
+    model = plugins["token-producer"]["modelName"]
+    expect(topic == f"kv@$(POD_IP):{config['server']['port']}@{model}" and topic.startswith(events["topicFilter"]), f"the topic is {topic}")
+    expect(config["model"]["name"] == model, f"the picker's model is {model}, the service's {config['model'].get('name')}")
+    unit = int(re.search(r"CHUNK_TOKENS: u32 = (\d+);", (ROOT / "engine/src/lib.rs").read_text())[1])
+    expect(precise["tokenProcessorConfig"]["blockSize"] == unit, f"the picker's blocks have not {unit} tokens")
+    hints = (ROOT / "services/src/http/endpoints/hints.rs").read_text()
+    for path in "/v1/completions/render", "/v1/chat/completions/render", "/inference/v1/generate":
+        expect(f'"{path}"' in hints, f"the service has no {path}")
 
 
 def names(kinds):
@@ -154,7 +180,9 @@ def main():
     kinds = {}
     for file, document in manifests():
         valid(file, document)
-        kinds[document["kind"]] = document
+        # Of several of a kind those beyond the service's own go by their name too.
+        name = document["metadata"]["name"]
+        kinds[document["kind"] if name == "chimere" else f"{document['kind']} {name}"] = document
     # What is no manifest cannot be compared with anything.
     for check in () if found else (deployment, names, autoscaler):
         check(kinds)

@@ -43,6 +43,11 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
+/// The wall clock in seconds since 1970, with the parts of a second; 0 if it stands before that.
+pub fn unix_seconds_f64() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
 /// A moment in seconds since 1970, as RFC 3339 writes it in UTC.
 pub fn rfc3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);

@@ -24,7 +24,7 @@ mod trace;
 
 pub use crate::web::{WebFetch, WebKeys};
 pub use args::ServeArgs;
-pub use cache::{Cache, PrefixCacheMode};
+pub use cache::{Cache, EventKeys, PrefixCacheMode};
 pub use decide::Decide;
 pub use documents::DocumentKeys;
 pub use engine::{Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents};
@@ -64,6 +64,8 @@ pub struct Config {
     pub documents: DocumentKeys,
     /// Section `[adapters]`: low-rank changes of the model that are served beside it.
     pub adapters: AdapterKeys,
+    /// Section `[events]`: what the prefix cache keeps, told to routers.
+    pub events: EventKeys,
     /// Section `[decide]`: questions with given options.
     pub decide: Decide,
     /// Section `[pipelines]`: workflows that are asked for by a model's name.
@@ -99,6 +101,7 @@ impl Config {
             ("engram", config.engram.check()),
             ("documents", config.documents.check()),
             ("decide", config.decide.check()),
+            ("events", config.events.check()),
             ("adapters", config.adapters.check()),
             ("pipelines", config.pipelines.check()),
             ("web", config.web.check()),

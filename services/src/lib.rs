@@ -12,6 +12,7 @@ pub mod device;
 pub mod documents;
 pub mod embedder;
 pub mod engram;
+pub mod events;
 pub mod gpu;
 pub mod holder;
 pub mod hosted;

@@ -32,6 +32,22 @@ pub const SEQS_MAX_GPU: u32 = 64;
 pub const CHECKPOINTS_MAX: u32 = 4096;
 /// The most memory of the host that the prefix cache takes unless a budget says more.
 pub const HOST_CACHE_BYTES: u64 = 16 << 30;
+/// Batches of KV events that wait to be numbered and sent: one a step at most, so half a minute of them and more.
+pub const EVENT_BATCHES_MAX: usize = 4096;
+/// Subscribers to KV events, and as many who ask for those that they missed.
+pub const EVENT_SUBSCRIBERS_MAX: usize = 64;
+/// Topics that one of them subscribes to.
+pub const EVENT_SUBSCRIPTIONS_MAX: usize = 16;
+/// Messages that wait for one of them; of more, it gets none until there is room.
+pub const EVENT_SUBSCRIBER_MESSAGES_MAX: usize = 1024;
+/// Messages that are kept for those who missed some.
+pub const EVENT_REPLAY_MESSAGES_MAX: usize = 10_000;
+/// Bytes of these together.
+pub const EVENT_REPLAY_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the topic of events.
+pub const EVENT_TOPIC_BYTES_MAX: usize = 255;
+/// Seconds for which a listener to events may leave a message unread.
+pub const EVENT_UNREAD_SECONDS: u64 = 30;
 /// Bytes of a request's `cache_salt`.
 pub const CACHE_SALT_BYTES_MAX: usize = 256;
 /// Characters of the name of a group of keys that share what their prompts leave in the prefix cache.

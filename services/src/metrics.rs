@@ -4,9 +4,12 @@
 
 pub mod docs;
 pub mod gateway;
+mod ignored;
 pub mod keys;
 pub mod learning;
 pub mod panels;
+
+pub use ignored::{IGNORED, count_ignored};
 
 use chimere_engine::drafts::{ByDraftCount, ByPlace, DraftKind};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -123,6 +126,8 @@ metrics! {
     PREFIX_EVICTIONS   Counter   "chimere_prefix_evictions_total" ["tier"] "entries" "Entries of the prefix cache given up because something else needed their room, by where: device, host. One that the device gives up may be on the host still.";
     PREFIX_SKIPPED     Counter   "chimere_prefix_skipped_total" [] "entries"         "Entries that were not made because somebody was about to go on from the entry of every place.";
     PREFIX_TRANSFER    Histogram(SECONDS) "chimere_prefix_transfer_seconds" ["direction"] "seconds" "Time that copying an entry of the prefix cache between the device and the host took, beside the steps: save, load.";
+    KV_EVENTS Counter "chimere_kv_events_total" ["outcome"] "batches"
+        "Batches of KV events, by outcome: sent to the thread that publishes them, lost because that had no room.";
     REJECTED           Counter   "chimere_rejected_total" ["reason"] "requests"      "Requests refused, by reason.";
     IGNORED_FIELDS     Counter   "chimere_ignored_fields_total" ["field"] "fields"   "Fields of requests that were taken without effect, by place and name; other for names that nobody here knows.";
     MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"] "bytes"              "Bytes by use: weights, workspace, reserve (a GPU driver's own), states, checkpoints (of the prefix cache), kv, host (pinned for a GPU), process.";
@@ -181,6 +186,14 @@ metrics! {
     VLLM_WAITING       Gauge     "vllm:num_requests_waiting" ["model_name", "engine"] "requests" "Requests waiting for a slot.";
     VLLM_KV_USAGE      Gauge     "vllm:kv_cache_usage_perc" ["model_name", "engine"] "0 to 1" "Share in use of KV pages or of state slots, whichever is greater, 0 to 1.";
     VLLM_CACHE_CONFIG  Gauge     "vllm:cache_config_info" ["block_size", "num_gpu_blocks", "model_name", "engine"] "always 1" "Always 1; the labels are the tokens of a KV page and the number of pages, on a CPU too.";
+    VLLM_OLD_KV_USAGE Gauge "vllm:gpu_cache_usage_perc" ["model_name", "engine"] "0 to 1"
+        "The same as vllm:kv_cache_usage_perc, as it was called before.";
+    VLLM_OLD_QUERIES Counter "vllm:gpu_prefix_cache_queries_total" ["model_name", "engine"] "tokens"
+        "The same as vllm:prefix_cache_queries_total, as it was called before.";
+    VLLM_OLD_HITS Counter "vllm:gpu_prefix_cache_hits_total" ["model_name", "engine"] "tokens"
+        "The same as vllm:prefix_cache_hits_total, as it was called before.";
+    VLLM_OLD_HIT_RATE Gauge "vllm:gpu_prefix_cache_hit_rate" ["model_name", "engine"] "0 to 1"
+        "Share of looked-up prompt tokens that were found since the start, 0 to 1.";
     VLLM_LORA Gauge "vllm:lora_requests_info"
         ["max_lora", "running_lora_adapters", "waiting_lora_adapters", "model_name", "engine"] "Unix time"
         "When this was written, with the adapters whose requests run and those whose wait, by name; 0 while there are \
@@ -316,52 +329,6 @@ pub const REASONS: &[&str] = &[
 pub const FAULTS: &[&str] =
     &["malformed", "long_head", "no_room", "slow_head", "slow_body", "unread", "handshake", "broken"];
 
-/// Values of [`IGNORED_FIELDS`]'s label: what known programs send inside messages, parts, tools and `stream_options`
-/// that changes nothing here. Names that are not listed share one series, or any client could make any number of them.
-pub const IGNORED: &[&str] = &[
-    "add_special_tokens",
-    "early_stopping",
-    "id_slot",
-    "kv_transfer_params",
-    "length_penalty",
-    "min_keep",
-    "mm_processor_kwargs",
-    "n_discard",
-    "n_keep",
-    "request_id",
-    "return_progress",
-    "samplers",
-    "store",
-    "timings_per_token",
-    "truncate_prompt_tokens",
-    "container",
-    "context_management",
-    "mcp_servers",
-    "messages.annotations",
-    "messages.cache_control",
-    "messages.id",
-    "messages.provider_specific_fields",
-    "messages.reasoning_details",
-    "messages.thinking_blocks",
-    "messages.content.annotations",
-    "messages.content.cache_control",
-    "messages.content.id",
-    "messages.tool_calls.extra_content",
-    "messages.tool_calls.provider_specific_fields",
-    "messages.tool_calls.function.description",
-    "stream_options.continuous_usage_stats",
-    "output_config.task_budget",
-    "system.cache_control",
-    "thinking.display",
-    "tools.cache_control",
-    "tools.defer_loading",
-    "tools.eager_input_streaming",
-    "tools.strict",
-    "tools.type",
-    "tools.function.cache_control",
-    "other",
-];
-
 /// Installs the recorder of this process, once, and describes every metric to it; later calls give the same handle.
 pub fn install() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -372,15 +339,6 @@ pub fn install() -> PrometheusHandle {
 pub fn count_rejected(reason: &'static str) {
     debug_assert!(REASONS.contains(&reason), "{reason} is not among the reasons");
     ::metrics::counter!(REJECTED, "reason" => reason).increment(1);
-}
-
-/// Counts a field that was taken without effect, under one of [`IGNORED`]. `place` is where it stands, without numbers
-/// of entries:
-/// `messages.content`.
-pub fn count_ignored(place: &str, name: &str) {
-    let field = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
-    let known = IGNORED.iter().find(|known| **known == field);
-    ::metrics::counter!(IGNORED_FIELDS, "field" => known.copied().unwrap_or("other")).increment(1);
 }
 
 fn start_drafts() {
@@ -442,6 +400,9 @@ fn start_series() {
 }
 
 fn start_labelled_counters() {
+    for outcome in ["sent", "lost"] {
+        ::metrics::counter!(KV_EVENTS, "outcome" => outcome).absolute(0);
+    }
     ::metrics::counter!(ADAPTER_ROWS, "adapter" => "none").absolute(0);
     for outcome in OUTCOMES {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);

@@ -17,6 +17,7 @@ use crate::decide::DecideSettings;
 use crate::documents::Documents;
 use crate::embedder::Embedder;
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
+use crate::events::{EventSink, Publisher};
 use crate::hosted::Toolbox;
 use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
@@ -121,6 +122,8 @@ pub struct ServiceParts {
     pub end_process: fn(),
     /// Collector to which the spans of traced requests are sent.
     pub traces: Traces,
+    /// Publisher of KV events, if they are published, and the way to it.
+    pub events: Option<(Publisher, EventSink)>,
     /// Keep metrics; without, what is recorded goes nowhere.
     pub metrics: bool,
     /// Changes when the same request may give other bytes.
@@ -170,12 +173,12 @@ impl Service {
             live: live.clone(),
             gateway: gateway.clone(),
             step_log: step_log.clone(),
+            events: parts.events.map(started).transpose()?,
             watchdog: (parts.step_limits, parts.end_process),
         })
         .await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
         say_what_runs(&replica.info, &parts.limits.name);
-
         let (lanes, text, scheduler) = (text_threads()?, Arc::new(parts.text), replica.scheduler.clone());
         let (context, unread, tokenizer) =
             (parts.scheduler.context, parts.edge.patience.unread, text.tokenizer().clone());
@@ -315,6 +318,12 @@ impl Service {
         }
         self.replica.stop();
     }
+}
+
+/// The way to a publisher of events whose thread has been started.
+fn started((publisher, sink): (Publisher, EventSink)) -> Result<EventSink, String> {
+    publisher.start().map_err(|e| format!("thread of the events: {e}"))?;
+    Ok(sink)
 }
 
 /// Tests collections, and makes and tests the vectors of stores, while the service is idle, until it ends.

@@ -36,6 +36,7 @@ fn refused(reply: &Reply, code: &str) {
     let millis: u64 = reply.header("retry-after-ms").unwrap().parse().unwrap();
     assert!((1_000..=60_000).contains(&millis), "{millis}");
     assert_eq!(reply.header("retry-after").unwrap(), millis.div_ceil(1000).to_string());
+    assert_eq!(reply.header("x-llm-d-request-dropped-reason"), Some(code), "a router reads it too");
 }
 
 #[test]
@@ -64,7 +65,8 @@ fn a_key_takes_no_more_tokens_a_minute_than_its_line_says() {
 
 #[test]
 fn a_key_that_asks_for_little_starts_before_the_rest_of_one_that_asks_for_much() {
-    for gateway in [false, true] {
+    let names = ["x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id"];
+    for gateway in [None, Some(names[0]), Some(names[1])] {
         let server = Server::start(Options { slots: 1, keys: keys("a\nb"), trust_gateway: true, ..Options::default() });
         server.fake.allow(5);
         let first = open(&server, "a", "LOOP[x ]", json!({"max_tokens": 20}));
@@ -73,10 +75,12 @@ fn a_key_that_asks_for_little_starts_before_the_rest_of_one_that_asks_for_much()
         server.wait_for_live(4);
         // Another key, or another user behind the same gateway.
         let body = ask("SAY[modest]").to_string();
-        let (key, id) = if gateway { ("a", "somebody") } else { ("b", "") };
+        let (key, name) = gateway.map_or(("b", ""), |name| ("a", name));
         let mut socket = client::connect(server.addr);
-        let headers = [("Authorization", &*bearer(key)), ("x-gateway-inference-fairness-id", id)];
-        socket.write_all(&bytes("POST", CHAT, &headers[..1 + usize::from(gateway)], body.as_bytes())).unwrap();
+        let headers = [("Authorization", &*bearer(key)), (name, "somebody")];
+        socket
+            .write_all(&bytes("POST", CHAT, &headers[..1 + usize::from(gateway.is_some())], body.as_bytes()))
+            .unwrap();
         server.wait_for_live(5);
         let before = server.fake.launched();
         server.fake.allow_all();

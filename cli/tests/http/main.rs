@@ -50,3 +50,4 @@ mod tolerance;
 mod tools;
 mod traces;
 mod web;
+mod worker;

@@ -17,8 +17,8 @@ pub use experts::{ExpertPlace, ExpertPlaces, ExpertUses, Going, reserves as expe
 pub(crate) use experts::{GOING_MAX as EXPERTS_GOING_MAX, RESERVES_MAX as EXPERT_RESERVES_MAX};
 pub use host::HostBlocks;
 pub(crate) use pages::Pages;
+pub use prefix::{CacheTier, FlushedEntries, PrefixChange, PrefixStats, PrefixTotals, StoredUnit};
 pub(crate) use prefix::{Hit, HostHit, PrefixCache};
-pub use prefix::{PrefixStats, PrefixTotals};
 pub(crate) use slots::Slots;
 
 /// Pages that hold `positions` positions.

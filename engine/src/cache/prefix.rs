@@ -9,6 +9,7 @@
 //! saves least time for its bytes ([`super::order`]). Cached pages are given up before a sequence is preempted, and an
 //! entry that finds no room is left out: nothing waits for it.
 
+mod changes;
 mod transfers;
 
 use super::Pages;
@@ -18,6 +19,7 @@ use super::order::{EvictionOrder, Priority};
 use super::prompts::{NodeId, NodeValue, Prompts};
 use crate::ids::{CacheScope, CheckpointId, HostBlockId, PageId, StepId, TokenId, TransferId};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
+pub use changes::{CacheTier, FlushedEntries, PrefixChange, StoredUnit};
 pub(crate) use transfers::HostHit;
 use transfers::Transfers;
 
@@ -37,6 +39,8 @@ struct PrefixUnit {
     /// Its KV on the host; there as long as `host_entries` is positive and a unit takes a block.
     block: Option<HostBlockId>,
     entry: Option<Entry>,
+    /// Nobody is told of it.
+    quiet: bool,
 }
 
 impl NodeValue for PrefixUnit {
@@ -161,6 +165,8 @@ pub(crate) struct PrefixCache {
     host: HostTier,
     transfers: Transfers,
     totals: PrefixTotals,
+    /// What changed since somebody was told last, where somebody is told.
+    changes: Option<Vec<PrefixChange>>,
 }
 
 impl PrefixCache {
@@ -177,6 +183,7 @@ impl PrefixCache {
             host: HostTier::new(config.host),
             transfers: Transfers::default(),
             totals: PrefixTotals::default(),
+            changes: None,
         }
     }
 
@@ -346,6 +353,7 @@ impl PrefixCache {
 
     fn keep_pages(&mut self, node: NodeId, held: &[PageId], pages: &mut Pages) {
         let path: Vec<_> = self.prompts.up(node).collect();
+        let mut new = Vec::new();
         for node in path {
             let first = (self.prompts.depth(node) as usize - 1) * UNIT_PAGES;
             let unit = self.prompts.get_mut(node);
@@ -360,7 +368,10 @@ impl PrefixCache {
                 *place = Some(*page);
                 self.pages += 1;
             }
+            new.push(node);
         }
+        new.reverse();
+        self.note_stored(CacheTier::Device, &new);
     }
 
     /// A free place, or that of the entry that is worth least. A newcomer always comes in: if it is never wanted, it is
@@ -403,6 +414,13 @@ impl PrefixCache {
     }
 
     fn evict(&mut self, node: NodeId, now: StepId, pages: &mut Pages) {
+        let priority = self.let_go(node, now, pages);
+        self.order.age(priority);
+        self.totals.evicted += 1;
+    }
+
+    /// An entry leaves the device, and its room can be had: the checkpoint's once the step that takes it is launched.
+    fn let_go(&mut self, node: NodeId, now: StepId, pages: &mut Pages) -> Priority {
         self.transfers.gives_up(node);
         let place = self.leave_device(node, pages);
         if place.taken_in < now {
@@ -410,8 +428,7 @@ impl PrefixCache {
         } else {
             self.cooling.push((place.taken_in, place.checkpoint));
         }
-        self.order.age(place.priority);
-        self.totals.evicted += 1;
+        place.priority
     }
 
     fn leave_device(&mut self, node: NodeId, pages: &mut Pages) -> OnDevice {
@@ -422,6 +439,7 @@ impl PrefixCache {
             unit.entry = None;
         }
         self.order.leave(node, place.priority);
+        let mut gone = Vec::new();
         for node in self.path_to(node) {
             let unit = self.prompts.get_mut(node);
             unit.entries -= 1;
@@ -430,8 +448,10 @@ impl PrefixCache {
                     pages.give_up(page);
                     self.pages -= 1;
                 }
+                gone.push(node);
             }
         }
+        self.note_removed(CacheTier::Device, &gone);
         place
     }
 
@@ -637,6 +657,54 @@ mod tests {
         let available = world.pages.available();
         let had: Vec<_> = (0..available).map(|_| world.claim()).collect();
         assert_eq!((had.len(), world.pages.claim()), (available as usize, None), "what is available can be had");
+    }
+
+    fn told(world: &mut World) -> Vec<String> {
+        let one = |change| match change {
+            PrefixChange::Stored { parent, units, .. } => {
+                let tokens: Vec<_> = units.iter().map(|unit| unit.tokens[0].to_string()).collect();
+                format!("stored {} {}", tokens.join(" "), if parent.is_some() { "behind" } else { "first" })
+            }
+            PrefixChange::Removed { units, .. } => format!("removed {}", units.len()),
+        };
+        world.cache.take_changes().into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn units_are_told_of_while_an_entry_at_or_behind_them_can_be_gone_on_from() {
+        let mut world = World::new(2, 100);
+        world.compute(&[9]);
+        assert_eq!(told(&mut world), Vec::<String>::new(), "nobody has asked");
+        world.cache.note_changes();
+        world.compute(&[1, 2]);
+        world.compute(&[1, 2, 3, 4]);
+        assert_eq!(told(&mut world), ["stored 1 2 first", "removed 1", "stored 3 4 behind"]);
+        world.cache.flush(StepId(world.step), &mut world.pages);
+        assert_eq!(
+            told(&mut world),
+            ["removed 4"],
+            "the shorter prompt's entry went first, and they stayed for the other"
+        );
+        let nodes = world.cache.nodes(SCOPE, &prompt(&[5, 6]), &[2 * CHUNK_TOKENS]);
+        world.cache.keep_quiet(&nodes);
+        world.compute(&[5, 6]);
+        assert_eq!(told(&mut world), Vec::<String>::new(), "of these nobody is told");
+    }
+
+    #[test]
+    fn a_flush_gives_up_all_but_what_somebody_is_about_to_go_on_from() {
+        let mut world = World::new(4, 40);
+        world.compute(&[1, 2]);
+        world.compute(&[3]);
+        let hit = world.cache.find(SCOPE, &prompt(&[1, 2, 5]), StepId(world.step)).unwrap();
+        let held = world.cache.pin(hit, &mut world.pages);
+        let flushed = world.cache.flush(StepId(world.step), &mut world.pages);
+        assert_eq!(flushed, FlushedEntries { flushed: 1, kept: 1 });
+        assert_eq!((world.find(&[1, 2]), world.find(&[3])), (128, 0));
+        world.cache.unpin(hit);
+        assert_eq!(world.cache.flush(StepId(world.step), &mut world.pages).kept, 0);
+        held.iter().for_each(|page| world.pages.release(*page));
+        assert_eq!((world.pages.free(), world.cache.audit().1.len()), (40, 4), "all room is there again");
     }
 
     #[test]

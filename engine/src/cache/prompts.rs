@@ -20,6 +20,8 @@ pub(crate) struct NodeId(u32);
 struct Node<T> {
     scope: CacheScope,
     parent: Option<NodeId>,
+    /// Of its unit behind all before it.
+    hash: u64,
     /// Units up to its end.
     depth: u32,
     tokens: Box<[TokenId]>,
@@ -86,6 +88,20 @@ impl<T: Default + NodeValue> Prompts<T> {
         self.node(node).depth
     }
 
+    /// Hash of its scope and of all tokens up to its end.
+    pub(crate) fn hash(&self, node: NodeId) -> u64 {
+        self.node(node).hash
+    }
+
+    /// The tokens of its unit.
+    pub(crate) fn tokens(&self, node: NodeId) -> &[TokenId] {
+        &self.node(node).tokens
+    }
+
+    fn hash_behind(&self, scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
+        hash(scope, parent.map(|parent| self.hash(parent)), unit)
+    }
+
     /// The node before it; `None` for a prompt's first unit.
     pub(crate) fn parent(&self, node: NodeId) -> Option<NodeId> {
         self.node(node).parent
@@ -126,7 +142,7 @@ impl<T: Default + NodeValue> Prompts<T> {
     }
 
     fn child(&self, scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> Option<NodeId> {
-        let id = *self.index.get(&hash(scope, parent, unit))?;
+        let id = *self.index.get(&self.hash_behind(scope, parent, unit))?;
         let node = self.node(id);
         (node.scope == scope && node.parent == parent && *node.tokens == *unit).then_some(id)
     }
@@ -142,15 +158,15 @@ impl<T: Default + NodeValue> Prompts<T> {
         if self.free.is_empty() && self.nodes.len() >= self.full_at {
             self.forget_some();
         }
-        let node =
-            Node { scope, parent, depth, tokens: unit.into(), children: 0, read: self.reads, value: T::default() };
+        let (hash, read) = (self.hash_behind(scope, parent, unit), self.reads);
+        let node = Node { scope, parent, hash, depth, tokens: unit.into(), children: 0, read, value: T::default() };
         let id = self.free.pop().unwrap_or(NodeId(self.nodes.len() as u32));
         match self.nodes.get_mut(id.0 as usize) {
             Some(place) => *place = Some(node),
             None => self.nodes.push(Some(node)),
         }
         // Of two units with one hash the later is found; the other is as one that was never read.
-        self.index.insert(hash(scope, parent, unit), id);
+        self.index.insert(hash, id);
         id
     }
 
@@ -181,9 +197,8 @@ impl<T: Default + NodeValue> Prompts<T> {
     /// Returns the node before it.
     fn forget(&mut self, id: NodeId) -> Option<NodeId> {
         let node = self.nodes[id.0 as usize].take().expect("it was found just now");
-        let hash = hash(node.scope, node.parent, &node.tokens);
-        if self.index.get(&hash) == Some(&id) {
-            self.index.remove(&hash);
+        if self.index.get(&node.hash) == Some(&id) {
+            self.index.remove(&node.hash);
         }
         if let Some(parent) = node.parent {
             self.node_mut(parent).children -= 1;
@@ -193,10 +208,11 @@ impl<T: Default + NodeValue> Prompts<T> {
     }
 }
 
-/// Hash of a unit behind its parent. The hasher has a fixed seed, so equal calls find equal nodes in every run.
-fn hash(scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
+/// Hash of a unit behind one of this hash. The hasher has a fixed seed, so equal prompts have equal hashes in every
+/// run.
+fn hash(scope: CacheScope, before: Option<u64>, unit: &[TokenId]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (scope, parent, unit).hash(&mut hasher);
+    (scope, before, unit).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -27,7 +27,9 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
+pub use crate::cache::{
+    CacheTier, FlushedEntries, HostBlocks, PrefixChange, PrefixConfig, PrefixStats, PrefixTotals, StoredUnit,
+};
 pub use config::SchedulerConfig;
 pub use forecast::Forecast;
 pub use pipeline::{FinishedStep, NextStep, Pipeline, StepInFlight};

@@ -8,7 +8,7 @@ use super::forecast::Forecast;
 use super::policy::cost::{Pace, StepShape};
 use super::policy::fair::Terms;
 use super::request::{Event, Rejected, Request};
-use super::{DraftSettings, Scheduler, SchedulerConfig};
+use super::{DraftSettings, FlushedEntries, PrefixChange, Scheduler, SchedulerConfig};
 use crate::constraint::grammar::ForcedRun;
 use crate::constraint::{Source, Sources};
 use crate::ids::{Micros, RequestId, StepId};
@@ -228,6 +228,21 @@ impl Pipeline {
     /// Ends a request without further events, as [`Scheduler::cancel`] does.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         self.scheduler.cancel(id)
+    }
+
+    /// Gives up what the prefix cache keeps, as [`Scheduler::flush_prefix`] does.
+    pub fn flush_prefix(&mut self) -> FlushedEntries {
+        self.scheduler.flush_prefix()
+    }
+
+    /// Notes changes of the prefix cache from now on, as [`Scheduler::note_prefix_changes`] does.
+    pub fn note_prefix_changes(&mut self) {
+        self.scheduler.note_prefix_changes();
+    }
+
+    /// The changes of the prefix cache since the last time, as [`Scheduler::take_prefix_changes`] gives them.
+    pub fn take_prefix_changes(&mut self) -> Vec<PrefixChange> {
+        self.scheduler.take_prefix_changes()
     }
 
     /// Ends one choice without further events, as [`Scheduler::cancel_choice`] does.

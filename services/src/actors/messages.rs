@@ -6,7 +6,7 @@ use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::constraint::grammar::ForcedRun;
 use chimere_engine::constraint::{Awaiting, Source};
 use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
-use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
+use chimere_engine::scheduler::{Event, FlushedEntries, Rejected, Request, RequestTimes, Terms};
 use chimere_engine::step::{StepOutcome, StepPlan};
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,6 +170,11 @@ pub struct PlanDue;
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Open;
+
+/// Handler to scheduler actor: give up what is kept of prompts and nobody is about to go on from.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "FlushedEntries")]
+pub struct FlushCache;
 
 /// Main thread to scheduler actor: take nothing new; end what still runs when the time is over.
 #[derive(Message, Clone, Copy, Debug)]

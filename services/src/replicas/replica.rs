@@ -11,6 +11,7 @@ use crate::actors::spin_wait::SpinWait;
 use crate::actors::threads;
 use crate::actors::watchdog::{EngineWatch, StepLimits, Watchdog, WatchdogParts};
 use crate::clock::Clock;
+use crate::events::EventSink;
 use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
 use actix_rt::Arbiter;
@@ -41,6 +42,8 @@ pub struct ReplicaParts {
     pub gateway: Arc<Gateway>,
     /// The log of single steps that the live view shows.
     pub step_log: Arc<StepLog>,
+    /// Told what changes in the prefix cache, where somebody wants to know.
+    pub events: Option<EventSink>,
     /// The time at which a step is overdue, and the function that ends the process then.
     pub watchdog: (StepLimits, fn()),
 }
@@ -72,6 +75,7 @@ impl Replica {
             live,
             gateway,
             step_log,
+            events,
             watchdog,
         } = parts;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
@@ -97,6 +101,7 @@ impl Replica {
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
             SchedulerActor::new((config, drafts), pace, engine, deferred, phase_tx, live, clock, gateway, step_log)
                 .with_spin_wait(spin_wait)
+                .with_events(events)
                 .with_watch(watched)
         });
         let (limits, end_process) = watchdog;

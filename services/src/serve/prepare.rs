@@ -15,6 +15,7 @@ use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
 use crate::engram::{Asker, DirectoryClaim, Tables};
+use crate::events::{EventSink, Publisher};
 use crate::hosted::Toolbox;
 use crate::http::auth::AcceptedKeys;
 use crate::http::edge::{Edge, KeyFile, Patience};
@@ -64,11 +65,11 @@ impl Prepared {
         let certificate =
             Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
         let tls = certificate.as_ref().map(Certificate::config).transpose().map_err(ServeError::Usage)?;
-        let audit = audit::open(&config.log.audit)?;
-        let listener = listen(config, &ring.keys())?;
+        let (audit, listener) = (audit::open(&config.log.audit)?, listen(config, &ring.keys())?);
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
         let (probes, model) = (probes(config, address)?, load_model(config, &path)?);
+        let events = events(config)?;
         log.say(&about(&model, &Summary::of(&model), &path));
         let (text, set_up) = thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::new(&model.text));
@@ -118,6 +119,7 @@ impl Prepared {
             step_limits: step_limits(config),
             end_process: super::end_process_now,
             traces: traces(config)?,
+            events,
             metrics: config.server.metrics,
             build: build(model, setup, reserved, log.clone()),
         };
@@ -266,6 +268,17 @@ fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
         })?;
     }
     Ok(tables)
+}
+
+/// The publisher of KV events, bound, if there is to be one.
+fn events(config: &Config) -> Result<Option<(Publisher, EventSink)>, ServeError> {
+    let settings = config.events.settings().map_err(|(key, why)| ServeError::Usage(format!("events.{key} {why}")))?;
+    let Some(settings) = settings else { return Ok(None) };
+    let topic = settings.topic.clone();
+    let bound = Publisher::bind(settings).map_err(|why| ServeError::Start(format!("events: {why}")))?;
+    let (listen, replay) = bound.0.addresses();
+    tracing::info!(?listen, ?replay, topic, "KV events are published: they have the tokens of everybody's prompts");
+    Ok(Some(bound))
 }
 
 fn traces(config: &Config) -> Result<Traces, ServeError> {

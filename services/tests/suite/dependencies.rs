@@ -246,6 +246,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "printable",
             "audit",
             "metrics",
+            "events",
             "database",
             "outbound",
             "traces",
@@ -301,6 +302,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
+    ("services/src/events", &["msgpack", "payload", "settings", "sink", "zmtp", "backlog", "peers", "publisher"]),
     ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
     ("services/src/semantic", &["error", "fusion", "words", "self_test", "legs", "index", "store", "collections"]),
     (

@@ -435,6 +435,7 @@ fn parts(
         step_limits: options.step_limits,
         end_process: options.end_process,
         traces: Default::default(),
+        events: None,
         metrics: true,
         fingerprint: "fp_test".into(),
     }

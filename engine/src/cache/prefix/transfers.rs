@@ -8,7 +8,7 @@
 //! that gives it away says so ([`crate::step::StepPlan::settles`]), and its rows wait. A copy on the host is read when
 //! it is known to be whole.
 
-use super::{Hit, OnDevicePlan, PrefixCache, UNIT_PAGES};
+use super::{CacheTier, Hit, OnDevicePlan, PrefixCache, UNIT_PAGES};
 use crate::CHUNK_TOKENS;
 use crate::cache::Pages;
 use crate::cache::host::OnHost;
@@ -200,6 +200,7 @@ impl PrefixCache {
     fn save(&mut self, node: NodeId) {
         let Some(checkpoint) = self.saved_from(node) else { return };
         let path = self.path_to(node);
+        let unknown: Vec<_> = path.iter().copied().filter(|node| self.prompts.get(*node).host_entries == 0).collect();
         // None of them goes to make room for the rest.
         path.iter().for_each(|node| self.prompts.get_mut(*node).host_entries += 1);
         let new: Vec<_> = path.iter().copied().filter(|node| self.prompts.get(*node).block.is_none()).collect();
@@ -213,6 +214,7 @@ impl PrefixCache {
         let entry = self.prompts.get_mut(node).entry.as_mut().expect("it was looked at above");
         let priority = self.host.order.enter(node, entry.value());
         entry.host = Some(OnHost { blocks: blocks.clone(), priority, saving: Some(id), loads: 0 });
+        self.note_stored(CacheTier::Host, &unknown);
         self.transfers.planned.push(Transfer { id, direction: Direction::Save, checkpoint, blocks, units });
     }
 
@@ -247,7 +249,7 @@ impl PrefixCache {
         true
     }
 
-    fn on_host(&self, node: NodeId) -> &OnHost {
+    pub(super) fn on_host(&self, node: NodeId) -> &OnHost {
         let entry = self.prompts.get(node).entry.as_ref().expect("an entry that is named is there");
         entry.host.as_ref().expect("an entry in the host's order lies there")
     }
@@ -262,6 +264,8 @@ impl PrefixCache {
         self.host.order.leave(node, place.priority);
         place.blocks.iter().for_each(|block| self.host.release(*block));
         let path = self.path_to(node);
+        let gone: Vec<_> = path.iter().copied().filter(|node| self.prompts.get(*node).host_entries == 1).collect();
+        self.note_removed(CacheTier::Host, &gone);
         self.forget_path_on_host(&path);
         place
     }

@@ -1,7 +1,7 @@
 //! What a sequence takes from the prefix cache when it starts, and what its prompt leaves there.
 
 use crate::CHUNK_TOKENS;
-use crate::cache::{Hit, HostHit, pages_for};
+use crate::cache::{FlushedEntries, Hit, HostHit, PrefixChange, pages_for};
 use crate::ids::{CacheScope, PageId, StepId, TokenId};
 use crate::scheduler::policy::cost::Pace;
 use crate::scheduler::sequence::Sequence;
@@ -118,6 +118,9 @@ impl Scheduler {
             positions.push(position);
         }
         let nodes = self.prefix.nodes(scope, &seq.request.prompt, &positions);
+        if seq.request.spec.adapter.is_some() {
+            self.prefix.keep_quiet(&nodes);
+        }
         // The last first: an answer is followed by the next question far more often than anything before is branched.
         let places = positions.into_iter().zip(nodes).rev().filter_map(|(position, node)| {
             let at = (node, position == seq.last_export);
@@ -125,6 +128,21 @@ impl Scheduler {
             Some(StateExport { position, to })
         });
         places.collect()
+    }
+
+    /// Gives up what the prefix cache keeps and nobody is about to go on from.
+    pub fn flush_prefix(&mut self) -> FlushedEntries {
+        self.prefix.flush(StepId(self.next_step), &mut self.pages)
+    }
+
+    /// Notes from now on what changes in the prefix cache, for [`Self::take_prefix_changes`].
+    pub fn note_prefix_changes(&mut self) {
+        self.prefix.note_changes();
+    }
+
+    /// What changed in the prefix cache since the last time; always nothing where it is not noted.
+    pub fn take_prefix_changes(&mut self) -> Vec<PrefixChange> {
+        self.prefix.take_changes()
     }
 
     /// A free page, for which the cache gives up entries if it must.

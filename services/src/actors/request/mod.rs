@@ -35,9 +35,10 @@ use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Rejected, Request, Spec};
+use chimere_engine::step::TokenLogprobs;
 use choice::{Choice, scored};
 use generation_request::{GenerationRequest, ThinkingPlan};
-use output::{Delta, Finish, Output, RequestUsage};
+use output::{Delta, Finish, Output, RawToken, RequestUsage};
 use report::{ChangedToken, Report, ThinkingReport};
 use report_builder::ReportBuilder;
 use std::collections::VecDeque;
@@ -263,6 +264,7 @@ impl RequestActor {
         let mut delta = Delta::default();
         let is_end = self.generation.spec.engine.end_ids.contains(&token);
         let before = self.choices[at].reasoning_tokens;
+        let logprobs = self.raw_token(token, logprobs, &mut delta);
         let stopped = self.choices[at].push(token, (logprobs.as_ref(), report), is_end, &mut delta);
         ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
         self.tell(at, delta);
@@ -270,6 +272,15 @@ impl RequestActor {
             self.handles.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
             self.finished(at, self.choices[at].stopped());
         }
+    }
+
+    /// Tells a token by its id, if the request wants ids; gives its log-probabilities back where they go with its text.
+    fn raw_token(&self, id: TokenId, logprobs: Option<TokenLogprobs>, delta: &mut Delta) -> Option<TokenLogprobs> {
+        if !self.generation.spec.token_ids {
+            return logprobs;
+        }
+        delta.ids.push(RawToken { id, logprobs });
+        None
     }
 
     fn at(&self, prompt: usize, choice: u32) -> usize {

@@ -9,6 +9,7 @@ use crate::text::parser::TextPart;
 use crate::traces::Moments;
 use crate::web::WebPage;
 use chimere_engine::ids::TokenId;
+use chimere_engine::step::TokenLogprobs;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`], [`Output::Failed`] or [`Output::Refused`].
@@ -138,13 +139,25 @@ pub struct Delta {
     pub tokens: Vec<Scored>,
     /// Places in the content so far, this one's included, that a source supports, as has become certain now.
     pub citations: Vec<Citation>,
+    /// The tokens that came, whether or not their text is in here, for a request that wants ids.
+    pub ids: Vec<RawToken>,
+}
+
+/// A token by its id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawToken {
+    /// Its number in the vocabulary.
+    pub id: TokenId,
+    /// Its log-probability and those of the most probable ones, if they were asked for.
+    pub logprobs: Option<TokenLogprobs>,
 }
 
 impl Delta {
     /// True when there is nothing to tell the client.
     pub fn is_empty(&self) -> bool {
         let texts = self.content.is_empty() && self.reasoning.is_empty();
-        texts && self.tool_calls.is_empty() && self.tokens.is_empty() && self.citations.is_empty()
+        let tokens = self.tokens.is_empty() && self.ids.is_empty();
+        texts && tokens && self.tool_calls.is_empty() && self.citations.is_empty()
     }
 
     /// Begins a tool call, or goes on with the one of the same number.

@@ -18,6 +18,8 @@ pub struct RequestSpec {
     pub stream: bool,
     /// What a stream tells beside the answer.
     pub stream_options: StreamOptions,
+    /// Tokens are told by their ids as they come, end ids too.
+    pub token_ids: bool,
 }
 
 /// What a stream tells beside the answer.
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn thoughts_that_certainty_may_shorten_have_it_reported() {
         let (engine, stream_options) = (Arc::new(Spec::greedy(9)), StreamOptions::default());
-        let spec = RequestSpec { engine, stop: Vec::new(), stream: false, stream_options };
+        let spec = RequestSpec { engine, stop: Vec::new(), stream: false, stream_options, token_ids: false };
         let plain = spec.clone().complete(7, None, Sources::only(Source::Tables), None, None).engine;
         assert_eq!((plain.sampling.seed, plain.sampling.certainty), (7, false));
         assert!(plain.waits_for.contains(Source::Tables) && plain.thinking.is_none());

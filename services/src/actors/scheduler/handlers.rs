@@ -2,7 +2,7 @@
 
 use super::SchedulerActor;
 use crate::actors::messages::{
-    Cancel, DeferredLost, Drain, EngineOverdue, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
+    Cancel, DeferredLost, Drain, EngineOverdue, FlushCache, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
 };
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use actix::prelude::*;
@@ -112,6 +112,17 @@ impl Handler<Open> for SchedulerActor {
 
     fn handle(&mut self, _: Open, _: &mut Context<Self>) {
         self.go(Phase::Ready);
+    }
+}
+
+impl Handler<FlushCache> for SchedulerActor {
+    type Result = MessageResult<FlushCache>;
+
+    fn handle(&mut self, _: FlushCache, _: &mut Context<Self>) -> Self::Result {
+        let flushed = self.pipeline.flush_prefix();
+        tracing::info!(flushed = flushed.flushed, kept = flushed.kept, "the prefix cache was flushed");
+        self.pump();
+        MessageResult(flushed)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::actors::phase::{DEADLINE_PASSED, Phase};
 use crate::actors::spin_wait::{SpinWait, Watchful};
 use crate::actors::watchdog::{Awaited, EngineWatch};
 use crate::clock::Clock;
+use crate::events::EventSink;
 use crate::limits;
 use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
@@ -56,6 +57,8 @@ pub struct SchedulerActor {
     timer_for: Option<StepId>,
     meter: StepMeter,
     spin_wait: SpinWait,
+    /// Told what changes in the prefix cache, where somebody wants to know.
+    events: Option<EventSink>,
     /// Told which step the engine computes.
     watch: EngineWatch,
 }
@@ -77,6 +80,7 @@ impl SchedulerActor {
         Self {
             meter: StepMeter::new(&config, gateway, log),
             spin_wait: SpinWait::default(),
+            events: None,
             watch: EngineWatch::default(),
             pipeline: Pipeline::new(config, drafts, pace),
             engine,
@@ -95,6 +99,14 @@ impl SchedulerActor {
     /// This actor with a thread that stays awake so.
     pub(crate) fn with_spin_wait(self, spin_wait: SpinWait) -> Self {
         Self { spin_wait, ..self }
+    }
+
+    /// This actor with somebody who wants to know what changes in the prefix cache.
+    pub(crate) fn with_events(mut self, events: Option<EventSink>) -> Self {
+        if events.is_some() {
+            self.pipeline.note_prefix_changes();
+        }
+        Self { events, ..self }
     }
 
     /// This actor under a watchdog.
@@ -301,6 +313,12 @@ impl SchedulerActor {
     }
 
     fn tell(&mut self) {
+        if let Some(events) = &mut self.events {
+            let changes = self.pipeline.take_prefix_changes();
+            if !changes.is_empty() {
+                events.tell(changes);
+            }
+        }
         self.watch.expect(self.awaited());
         let scheduler = self.pipeline.scheduler();
         self.meter.keeps(scheduler.prefix_stats());

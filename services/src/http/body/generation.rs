@@ -62,7 +62,8 @@ impl Generation {
         if let Some(AskedForm { field, .. }) = &form {
             structured::check_ends(field, &engine.end_ids, limits)?;
         }
-        let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, stream_options };
+        let (engine, stop) = (Arc::new(engine), stop(fields)?);
+        let spec = RequestSpec { engine, stop, stream, stream_options, token_ids: false };
         Ok(Self { spec, seed, engram, cache, form, prediction, adapter_scale })
     }
 
@@ -342,6 +343,11 @@ fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
 fn only_as_it_is(fields: &mut Fields) -> Result<(), ApiError> {
     fields.fixed("skip_special_tokens", true, "control tokens are never shown")?;
     fields.fixed("include_reasoning", true, "reasoning is part of the reply")?;
+    // SGLang's, which routers made for it send with every request.
+    fields.fixed("separate_reasoning", true, "reasoning is a part of the reply of its own")?;
+    fields.fixed("stream_reasoning", true, "reasoning is streamed as it comes")?;
+    fields.fixed("no_stop_trim", false, "stop strings are not shown")?;
+    fields.fixed("return_hidden_states", false, "hidden states are not told; there is /v1/embeddings")?;
     fields.fixed("add_generation_prompt", true, "the prompt always ends with the assistant's turn")?;
     fields.fixed("continue_final_message", false, "the prompt always ends with the assistant's turn")?;
     fields.fixed("use_beam_search", false, "tokens are drawn one by one")?;

@@ -122,7 +122,7 @@ fn every_honoured_field_arrives() {
     let stop = vec!["a".into(), "b".into()];
     let stream_options = StreamOptions { include_usage: true, include_steps: true };
     let generation = Generation {
-        spec: RequestSpec { engine: Arc::new(engine), stop, stream: true, stream_options },
+        spec: RequestSpec { engine: Arc::new(engine), stop, stream: true, stream_options, token_ids: false },
         seed: Some(u64::MAX),
         engram: EngramRequest {
             settings: Overrides {

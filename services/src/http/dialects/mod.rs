@@ -7,6 +7,7 @@ pub(in crate::http) mod ollama;
 pub(in crate::http) mod openai;
 pub(in crate::http) mod responses;
 pub(in crate::http) mod shapes;
+pub(in crate::http) mod token_ids;
 
 use actix_web::web::ServiceConfig;
 
@@ -17,5 +18,6 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(responses::routes::routes)
         .configure(anthropic::routes::routes)
         .configure(ollama::routes::routes)
-        .configure(llama::routes::routes);
+        .configure(llama::routes::routes)
+        .configure(token_ids::routes::routes);
 }

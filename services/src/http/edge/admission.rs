@@ -2,6 +2,7 @@
 
 use super::audited;
 use super::gate::{Gatekeeper, OPEN_PATHS, needs_key};
+use super::gateway;
 use super::keys::auth::{AcceptedKeys, Caller};
 use super::keys::wrong_keys::{KeyTurn, WrongKey};
 use super::origin::{is_preflight, no_origins};
@@ -51,6 +52,7 @@ pub(in crate::http) async fn require_key(
         match in_turn(gate, request.request(), checked).await {
             Ok(caller) => {
                 let caller = if gate.trust_gateway { caller.on_behalf(request.request()) } else { caller };
+                gateway::count_without_effect(request.headers());
                 let arrived = gate.clock.now();
                 request.extensions_mut().insert(Caller { arrived, ..caller });
             }

@@ -18,6 +18,7 @@ const FEEDBACK: &str = "/v1/feedback";
 const LEARNING_MINE: &str = "/v1/learning/mine";
 const LEARNING_EXAMPLES: &str = "/v1/learning/examples";
 const STORES: &str = "/v1/vector_stores/";
+const FLUSH: &str = "/flush_cache";
 
 /// Writes a request down, if it is one of these.
 pub(super) fn note(audit: &Audit, reply: &ServiceResponse<BoxBody>) {
@@ -55,6 +56,9 @@ fn learning_action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, 
 fn action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
     if let Some(learning) = learning_action(method, path) {
         return Some(learning);
+    }
+    if path == FLUSH {
+        return (*method == Method::POST).then_some(("cache.flush", "prefixes"));
     }
     if let Some(id) = path.strip_prefix(RESPONSES) {
         return (*method == Method::DELETE && !id.contains('/')).then_some(("response.delete", id));
@@ -98,6 +102,7 @@ mod tests {
     fn what_changes_something_has_a_word_and_what_reads_has_none() {
         let of = |method: Method, path| action(&method, path);
         assert_eq!(of(Method::PUT, "/v1/engram/tables/a"), Some(("table.put", "a")));
+        assert_eq!(of(Method::POST, "/flush_cache"), Some(("cache.flush", "prefixes")));
         assert_eq!(of(Method::POST, "/v1/engram/tables/a/learn"), Some(("table.learn", "a")));
         assert_eq!(of(Method::DELETE, "/v1/engram/collections/b"), Some(("collection.delete", "b")));
         assert_eq!(of(Method::POST, "/v1/engram/collections/b/search"), None);

@@ -7,6 +7,7 @@ mod audited;
 pub(in crate::http) mod connections;
 pub(in crate::http) mod encoding;
 pub(in crate::http) mod gate;
+pub(in crate::http) mod gateway;
 pub(in crate::http) mod keys;
 mod origin;
 mod paced;

@@ -6,10 +6,17 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 49] = [
+pub(super) const PATHS: [&str; 56] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
+    "/v1/completions/render",
+    "/v1/chat/completions/render",
+    "/inference/v1/generate",
+    "/v1/loads",
+    "/server_info",
+    "/is_sleeping",
+    "/flush_cache",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/v1/responses",

@@ -16,6 +16,7 @@ mod steps;
 pub(in crate::http) mod tables;
 pub(in crate::http) mod tokenize;
 mod tools;
+mod worker;
 
 use actix_web::web::ServiceConfig;
 
@@ -36,5 +37,6 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(steps::routes)
         .configure(tables::routes::routes)
         .configure(tokenize::routes::routes)
-        .configure(tools::routes);
+        .configure(tools::routes)
+        .configure(worker::routes);
 }

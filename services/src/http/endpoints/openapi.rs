@@ -34,6 +34,14 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/chat/completions", "post", "Answer a conversation", Some("Chat")),
     ("/v1/chat/completions/input_tokens", "post", "Count the tokens of a conversation", Some("Chat")),
     ("/v1/completions", "post", "Continue texts", Some("Completion")),
+    ("/v1/completions/render", "post", "Show the token ids of texts", Some("Completion")),
+    ("/v1/chat/completions/render", "post", "Show the token ids of a conversation's prompt", Some("Chat")),
+    ("/inference/v1/generate", "post", "Continue token ids with token ids", Some("TokenIds")),
+    ("/v1/loads", "get", "How much there is to do", None),
+    ("/server_info", "get", "What a router has to know of a worker", None),
+    ("/get_server_info", "get", "The same", None),
+    ("/is_sleeping", "get", "Whether the engine sleeps, which it never does", None),
+    ("/flush_cache", "post", "Give up what is kept of prompts (for administrators)", None),
     ("/v1/responses", "post", "Answer a conversation, and keep the answer", Some("Response")),
     ("/v1/responses/compact", "post", "Make a summary that stands for a conversation", Some("Response")),
     ("/v1/responses/input_tokens", "post", "Count the tokens of a conversation", Some("Response")),
@@ -169,6 +177,7 @@ fn schemas(model: &ModelLimits) -> Value {
         "Search": strict(search(), &["query"]),
         "Chat": strict(merged([generating(model), about_tools(), chat()]), &["messages"]),
         "Completion": strict(merged([generating(model), completion(model)]), &["prompt"]),
+        "TokenIds": strict(token_ids(model), &["token_ids"]),
         "Embedding": strict(embedding(model), &["input"]),
         "Decisions": strict(decisions(model), &["input", "questions"]),
         "Rerank": strict(rerank(model), &["query", "documents"]),
@@ -226,6 +235,10 @@ fn generating(model: &ModelLimits) -> Value {
         "skip_special_tokens": {"const": true},
         "spaces_between_special_tokens": flag(),
         "include_reasoning": {"const": true},
+        "separate_reasoning": {"const": true},
+        "stream_reasoning": {"const": true},
+        "no_stop_trim": {"const": false},
+        "return_hidden_states": {"const": false},
         "use_beam_search": {"const": false},
         "modalities": list(None, json!({"const": "text"})),
         "verbosity": {"const": "medium"},
@@ -272,6 +285,25 @@ fn ours(model: &ModelLimits) -> Value {
         "top_k": integer(-1, u32::MAX.into()),
     });
     merged([about_cache(), others])
+}
+
+/// Ids that are continued.
+fn token_ids(model: &ModelLimits) -> Value {
+    let request_id = json!({"type": ["string", "null"], "minLength": 1, "maxLength": limits::REQUEST_NAME_BYTES_MAX});
+    json!({
+        "model": named(model),
+        "token_ids": {"type": "array", "items": id(model), "minItems": 1},
+        "sampling_params": object(),
+        "request_id": request_id,
+        "stream": flag(),
+        "stream_options": object(),
+        "priority": integer(i32::MIN.into(), i32::MAX.into()),
+        "cache": flag(),
+        "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": limits::CACHE_SALT_BYTES_MAX},
+        "drafts": flag(),
+        "logprobs_mode": {"enum": ["raw", "raw_logprobs", "processed", "processed_logprobs", null]},
+        "kv_transfer_params": {},
+    })
 }
 
 fn about_tools() -> Value {
@@ -552,6 +584,7 @@ mod tests {
     use crate::http::dialects::ollama::request::OllamaRequest;
     use crate::http::dialects::openai::request::CompletionRequest;
     use crate::http::dialects::responses::request::ResponsesBody;
+    use crate::http::dialects::token_ids::request::TokenIdsRequest;
     use crate::http::endpoints::collections::request::SearchRequest;
     use crate::http::endpoints::decisions::request::DecisionBody;
     use crate::http::endpoints::decisions::rerank::RerankBody;
@@ -589,6 +622,7 @@ mod tests {
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),
             ("Completion", |b| CompletionRequest::parse(b, &limits()).err(), json!({"prompt": "p"}), true),
+            ("TokenIds", |b| TokenIdsRequest::parse(b, &limits()).err(), json!({"token_ids": [1]}), true),
             ("Embedding", |b| AskedEmbedding::parse(b, &limits(), None).err(), json!({"input": "p"}), true),
             (
                 "Decisions",

@@ -17,6 +17,8 @@ pub(in crate::http) const BODIES_FULL: &str = "bodies_full";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Milliseconds until it is worth coming back; OpenAI's clients prefer it to `Retry-After`.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// Why a request was refused that another worker may have room for, in the header that llm-d's router gives it too.
+pub(in crate::http) const DROPPED_REASON: HeaderName = HeaderName::from_static("x-llm-d-request-dropped-reason");
 
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
@@ -32,6 +34,10 @@ impl ResponseError for ApiError {
             let millis = after.as_nanos().div_ceil(1_000_000) as u64;
             reply.insert_header((header::RETRY_AFTER, millis.div_ceil(1000)));
             reply.insert_header((RETRY_AFTER_MS, millis));
+        }
+        let elsewhere = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        if let Some(reason) = self.rejected.or(self.code).filter(|_| elsewhere) {
+            reply.insert_header((DROPPED_REASON, reason));
         }
         let unread = matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
         if unread || self.code == Some(BODIES_FULL) {
@@ -112,6 +118,16 @@ mod tests {
             let reply = error.with_retry_after(Duration::from_micros(micros)).error_response();
             assert_eq!(reply.headers().get("retry-after").unwrap(), seconds);
             assert_eq!(reply.headers().get("retry-after-ms").unwrap(), millis);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_another_worker_may_not_give_says_its_reason_to_the_router() {
+        for (status, reason, told) in [(429, "queue_full", true), (503, "draining", true), (400, "invalid", false)] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let reply = ApiError::new(status, "a_kind", "why").rejected_as(reason).error_response();
+            let header = reply.headers().get(DROPPED_REASON).map(|value| value.to_str().unwrap());
+            assert_eq!(header, told.then_some(reason));
         }
     }
 }

@@ -97,6 +97,7 @@ impl Side {
             live: Default::default(),
             gateway: Arc::new(Gateway::new("bench", &scheduler)),
             step_log: Default::default(),
+            events: None,
             watchdog: (StepLimits::default(), end_process_now),
         };
         let replica = Replica::start(parts).await.map_err(CliError::Failed)?;

@@ -6,6 +6,7 @@ use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored
 use crate::actors::request::spec::StreamOptions;
 use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
 use crate::http::reply::server_items::step;
+use crate::http::reply::tokens::usage;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use bytes::{BufMut, BytesMut};
@@ -215,13 +216,7 @@ fn envelope(envelope: &Envelope, object: &str, choices: Vec<Value>) -> Value {
 }
 
 fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
-    reply["usage"] = json!({
-        "prompt_tokens": account.prompt_tokens,
-        "completion_tokens": account.completion_tokens,
-        "total_tokens": account.prompt_tokens + account.completion_tokens,
-        "prompt_tokens_details": { "cached_tokens": account.cached_tokens },
-        "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
-    });
+    reply["usage"] = usage(account);
     reply["timings"] = timings(&account.timings);
     reply["timings"]["prompt_n"] = json!(account.prompt_tokens - account.cached_tokens);
     reply["timings"]["cache_n"] = json!(account.cached_tokens);

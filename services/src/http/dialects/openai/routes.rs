@@ -5,8 +5,11 @@ use super::completion::{Completion, Echo};
 use super::request::CompletionRequest;
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
+use crate::http::intake::written::written;
 use crate::http::reply::converse::{converse, go_on_from};
+use crate::http::reply::tokens::rendered;
 use crate::http::wire::error::ApiError;
+use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::only;
 use crate::text::Tokenizer;
 use crate::turn::options::ChatRequest;
@@ -19,6 +22,7 @@ use std::sync::Arc;
 pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
     config.service(only("/v1/chat/completions", "POST", web::post().to(chat)));
     config.service(only("/v1/completions", "POST", web::post().to(completions)));
+    config.service(only("/v1/completions/render", "POST", web::post().to(render)));
 }
 
 /// Answers a conversation with one choice or several.
@@ -48,6 +52,20 @@ async fn completions(
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
     go_on_from(&app, &request, (ids, generation, room), shape, "cmpl-").await
+}
+
+/// The ids of the texts that would be continued, without an answer.
+async fn render(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+    let parse = |body: &[u8], app: &SeenApp<'_>| CompletionRequest::parse(body, &app.limits);
+    let ParsedBody { asked: CompletionRequest { generation, prompts, .. }, bytes, room: _room } =
+        take(&app, &request, payload, parse).await?;
+    let (holder, mut all) = (app.holder(&request), Vec::with_capacity(prompts.len()));
+    for prompt in prompts {
+        all.push(prompt_ids(&app.turns, holder, prompt, app.turns.room(&generation.spec.engine)).await?.0);
+    }
+    let (name, model) = (RequestName::of(&request), app.limits.name.clone());
+    let write = move || serde_json::to_vec(&all.iter().map(|ids| rendered(&name, &model, ids)).collect::<Vec<_>>());
+    written(&app, holder, bytes, write).await
 }
 
 fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {

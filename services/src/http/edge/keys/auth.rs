@@ -5,6 +5,7 @@ use super::cache;
 use crate::clock::{days_since_1970, unix_seconds};
 use crate::engram::Asker;
 use crate::holder::{HASHED, ToolRights, account, digest, key_hash};
+use crate::http::edge::gateway;
 use crate::http::wire::error::ApiError;
 use crate::learning::Consent;
 use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
@@ -21,8 +22,6 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// Where Anthropic's clients put a key.
 const X_API_KEY: &str = "x-api-key";
-/// Where a gateway says for whom it sends a request.
-const FAIRNESS_ID: &str = "x-gateway-inference-fairness-id";
 
 /// The keys that are accepted.
 #[derive(Clone, Debug)]
@@ -92,7 +91,7 @@ impl Caller {
     /// On the account of whoever a trusted gateway says that it sends this for. Each of them has what the gateway's key
     /// entitles to.
     pub fn on_behalf(mut self, request: &HttpRequest) -> Self {
-        if let Some(id) = request.headers().get(FAIRNESS_ID) {
+        if let Some(id) = gateway::account(request.headers()) {
             self.key = account(&[&self.key.0.to_le_bytes(), id.as_bytes()]);
             if !self.cache_shared {
                 self.cache = cache::of_user(self.cache, id.as_bytes());
@@ -428,7 +427,8 @@ mod tests {
 
     #[test]
     fn those_whom_a_gateway_sends_for_have_accounts_of_their_own() {
-        let request = |id: &str| TestRequest::default().insert_header((FAIRNESS_ID, id)).to_http_request();
+        let request =
+            |id: &str| TestRequest::default().insert_header(("x-llm-d-inference-fairness-id", id)).to_http_request();
         let nobody = Caller::of(&TestRequest::default().to_http_request());
         let (a, b) = (nobody.clone().on_behalf(&request("a")), nobody.clone().on_behalf(&request("b")));
         assert!(a.key != b.key && a.key != nobody.key);
@@ -448,7 +448,8 @@ mod tests {
         let nobody = Caller::of(&request(None));
         let all: std::collections::HashSet<_> = [&nobody, &a, &b, &c, &e].iter().map(|caller| caller.cache).collect();
         assert_eq!(all.len(), 5, "everybody else has his own");
-        let sent_for = |id: &str| TestRequest::default().insert_header((FAIRNESS_ID, id)).to_http_request();
+        let sent_for =
+            |id: &str| TestRequest::default().insert_header(("x-llm-d-inference-fairness-id", id)).to_http_request();
         assert_ne!(
             a.clone().on_behalf(&sent_for("u")).cache,
             a.clone().on_behalf(&sent_for("v")).cache,
