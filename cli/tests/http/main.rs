@@ -38,6 +38,7 @@ mod refusals;
 mod reports;
 mod responses;
 mod rounds;
+mod sockets;
 mod storage;
 mod store_vectors;
 mod strangers;

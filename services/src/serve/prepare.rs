@@ -454,6 +454,7 @@ fn patience(config: &Config) -> Patience {
         idle: Duration::from_secs(limits.idle_seconds),
         unread: Duration::from_secs(limits.unread_seconds),
         silence: Duration::from_secs(limits.peer_silence_seconds),
+        ..Patience::default()
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Options {
     pub keep_alive: Duration,
     pub unread: Duration,
     pub silence: Duration,
+    /// Between two requests of a WebSocket, and for all of one.
+    pub socket_times: (Duration, Duration),
     pub body_time: Duration,
     /// For a request's head.
     pub head_time: Duration,
@@ -108,6 +110,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(10),
             unread: Duration::from_secs(60),
             silence: Duration::from_secs(60),
+            socket_times: (Duration::from_secs(600), Duration::from_secs(3600)),
             body_time: Duration::from_secs(60),
             head_time: Duration::from_secs(30),
             proxies: Vec::new(),
@@ -403,6 +406,8 @@ fn parts(
                 silence: options.silence,
                 body: options.body_time,
                 head: options.head_time,
+                socket_idle: options.socket_times.0,
+                socket_life: options.socket_times.1,
                 ..Patience::default()
             },
             tls: options

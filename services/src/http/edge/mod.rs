@@ -12,6 +12,7 @@ mod origin;
 mod paced;
 mod settings;
 pub(in crate::http) mod shares;
+pub(in crate::http) mod sockets;
 pub mod tls;
 
 pub use arrival::Bodies;
@@ -20,3 +21,4 @@ pub use keys::ring::KeyFile;
 pub use origin::Origins;
 pub use settings::{Edge, Patience};
 pub use shares::Room;
+pub use sockets::Sockets;
