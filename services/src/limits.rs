@@ -393,6 +393,10 @@ pub const MCP_SERVER_NAME_CHARS_MAX: usize = 32;
 pub const MCP_TOOLS_MAX: usize = 128;
 /// Bytes of one tool's description and schema; a tool with more is withheld.
 pub const MCP_TOOL_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the address of an MCP server that a request names.
+pub const MCP_URL_BYTES_MAX: usize = 2048;
+/// Bytes of what such a server is told of its caller.
+pub const MCP_AUTHORIZATION_BYTES_MAX: usize = 8192;
 /// Bytes of one message of an MCP server; a longer one ends its connection, or is dropped.
 pub const MCP_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// How often the stream of an answer that an MCP server cut off is asked for again, and how often a call that it does

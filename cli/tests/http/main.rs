@@ -36,6 +36,7 @@ mod process;
 mod programs;
 mod refusals;
 mod reports;
+mod requested;
 mod responses;
 mod rounds;
 mod sockets;

@@ -3,6 +3,8 @@
 use super::approvals::Approvals;
 use super::file::{ServerEntry, ToolsFile};
 use super::pins::{PinFile, Pins};
+use super::requested::{NotRequested, RequestHosts};
+use super::requested_server::RequestedServer;
 use super::server::McpServer;
 use super::tool::{PinState, ServerTool};
 use crate::audit::Audit;
@@ -26,6 +28,8 @@ pub struct Toolbox {
     pub approvals: Approvals,
     /// Where calls are written down.
     pub audit: Audit,
+    /// Servers that requests may name themselves.
+    pub request_hosts: RequestHosts,
 }
 
 struct OpenToolbox {
@@ -74,7 +78,12 @@ impl Toolbox {
         let servers = Arc::new(servers_of(file, &BTreeMap::new(), &runtime.handle));
         let state = Mutex::new(ToolboxState { seen, servers, judged: BTreeMap::new() });
         let open = OpenToolbox { path: path.to_owned(), pins, state, runtime, told: Mutex::default() };
-        Ok(Self { open: Some(open), approvals: Approvals::default(), audit })
+        Ok(Self { open: Some(open), audit, ..Self::default() })
+    }
+
+    /// One in which the operator names no server.
+    pub fn without_file(audit: Audit) -> Self {
+        Self { audit, ..Self::default() }
     }
 
     /// That of a file, for its operator at a terminal.
@@ -101,14 +110,39 @@ impl Toolbox {
         server.admits(account, rights).then_some(server)
     }
 
+    /// The server that a request names by this label and its address.
+    ///
+    /// # Errors
+    /// If the operator does not allow it, or has a server of this name.
+    pub fn requested(
+        &self,
+        rights: &ToolRights,
+        label: &str,
+        asked: &RequestedServer,
+    ) -> Result<Arc<McpServer>, NotRequested> {
+        if self.open.as_ref().is_some_and(|open| open.servers().contains_key(label)) {
+            return Err((
+                "server_label",
+                format!("is {label:?}, which the operator's file has: leave `server_url` out"),
+            ));
+        }
+        self.request_hosts.server(label, asked, rights)
+    }
+
     /// A server's tools, accepted and not. Tells the log and the metrics of those that are withheld, each once.
     pub async fn list(&self, server: &Arc<McpServer>) -> ListedTools {
-        let Some(open) = &self.open else { return ListedTools::default() };
         let tools = match server.tools().await {
             Ok(tools) => tools,
             Err(why) => return ListedTools { tools: Vec::new(), error: Some(why) },
         };
-        ListedTools { tools: open.judged(server, tools), error: None }
+        let tools = match &self.open {
+            _ if server.requested_at().is_some() => {
+                tools.iter().map(|tool| Arc::new(ServerTool::requested(server, tool))).collect()
+            }
+            Some(open) => open.judged(server, tools),
+            None => Vec::new(),
+        };
+        ListedTools { tools, error: None }
     }
 
     /// Accepts all tools of a server as they are, and gives them.

@@ -87,6 +87,8 @@ pub struct Options {
     pub documents: Option<PathBuf>,
     /// File of tools, if there are some.
     pub tools: Option<PathBuf>,
+    /// MCP servers that requests may name themselves.
+    pub request_hosts: chimere::hosted::RequestHosts,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
     /// The web, as the configuration has it.
@@ -135,6 +137,7 @@ impl Default for Options {
             pipelines: None,
             documents: None,
             tools: None,
+            request_hosts: Default::default(),
             responses: chimere::config::Responses::default().bounds(),
             web: Default::default(),
             decide: Default::default(),
@@ -354,7 +357,8 @@ fn parts(
     let web = Web::new(options.web.settings().unwrap(), reader, options.audit.clone()).unwrap();
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let tools = options.tools.as_deref().map(|file| Toolbox::open(file, options.audit.clone()).unwrap());
-    let tools = tools.unwrap_or_default();
+    let mut tools = tools.unwrap_or_else(|| Toolbox::without_file(options.audit.clone()));
+    tools.request_hosts = options.request_hosts;
     let names = ServedNames::of_model(["tiny", "gpt-tiny"].into_iter());
     let limits = ModelLimits {
         name: "tiny".into(),
