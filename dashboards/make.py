@@ -248,6 +248,7 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
               rate("chimere_connections_refused_total", legend="connections")),
         panel("Connections ended through their clients", "A second, by fault: bytes that are no HTTP, heads and bodies that are too long or too slow, answers "
               "that nobody reads.", "ops", rate("chimere_client_faults_total", "fault")),
+        panel("WebSockets", "Open ones, at work or between two requests.", "short", total("chimere_sockets", "open")),
         panel("Certificate", "Time until the TLS certificate ends; nothing without TLS.", "s",
               (f"(chimere_tls_certificate_expiry_seconds{JOB} > 0) - time()", "{{instance}}")),
     ]),

@@ -39,6 +39,7 @@ PINNED = {
     "guidellm": ["guidellm==0.8.1"],
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
+    "openai-websocket": ["openai[realtime]==3.57.0"],
     "openai-documents": ["openai==3.57.0"],
     "mcp": ["mcp==2.3.0"],
     "ollama": ["ollama==0.6.3"],
@@ -278,6 +279,33 @@ def openai_responses(url, model):
         assert error.code == "previous_response_not_found", error
 
 
+def openai_websocket(url, model):
+    """Two turns with a tool on one WebSocket, of which nothing is kept, and an error between two requests."""
+    import openai
+    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+    tool = {"type": "function", "strict": False} | WEATHER["function"]
+    settings = dict(model=model, tools=[tool], temperature=0, instructions="Be brief.", store=False)
+
+    def answered(connection, **body):
+        connection.response.create(**settings | body)
+        for event in connection:
+            if event.type in ("response.completed", "response.incomplete", "response.failed", "error"):
+                return event
+
+    with client.responses.connect() as connection:
+        read = answered(connection, input=QUESTION, generate=False, reasoning={"effort": "none"}).response
+        assert read.output == [] and read.usage.input_tokens > 0, read
+        first = answered(connection, input=QUESTION, reasoning={"effort": "none"}).response
+        call = first.output[-1]
+        assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "get_weather", {"city": "Paris"}), first
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": RESULT}
+        answer = answered(connection, previous_response_id=first.id, input=[result], reasoning={"effort": "none"}).response
+        assert "21" in answer.output_text and answer.previous_response_id == first.id, answer
+        error = answered(connection, previous_response_id=first.id, input="x")
+        assert (error.type, error.error.code) == ("error", "previous_response_not_found"), error
+        assert answered(connection, input="Hello!").response.status == "completed"
+
+
 def ollama(url, model):
     """Two turns with a tool, a prompt, vectors, and what there is."""
     import ollama
@@ -331,7 +359,7 @@ def schemathesis(url, model):
 
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp,
+            "openai-responses": openai_responses, "openai-websocket": openai_websocket, "openai-documents": documents.openai_documents, "mcp": agents.mcp,
             "openai-file-search": documents.openai_file_search, "anthropic-documents": documents.anthropic, "anthropic-web": web.anthropic,
             "langchain-documents": documents.langchain, "openai-agents-documents": documents.openai_agents,
             "openai-agents-tools": agents.openai_agents,

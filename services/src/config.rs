@@ -105,6 +105,7 @@ impl Config {
             ("adapters", config.adapters.check()),
             ("pipelines", config.pipelines.check()),
             ("web", config.web.check()),
+            ("mcp", config.mcp.check()),
             ("responses", config.responses.check()),
             ("learning", config.learning.check()),
             ("trace", config.trace.check()),

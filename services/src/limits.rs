@@ -413,6 +413,10 @@ pub const MCP_SERVER_NAME_CHARS_MAX: usize = 32;
 pub const MCP_TOOLS_MAX: usize = 128;
 /// Bytes of one tool's description and schema; a tool with more is withheld.
 pub const MCP_TOOL_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the address of an MCP server that a request names.
+pub const MCP_URL_BYTES_MAX: usize = 2048;
+/// Bytes of what such a server is told of its caller.
+pub const MCP_AUTHORIZATION_BYTES_MAX: usize = 8192;
 /// Bytes of one message of an MCP server; a longer one ends its connection, or is dropped.
 pub const MCP_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// How often the stream of an answer that an MCP server cut off is asked for again, and how often a call that it does
@@ -543,6 +547,17 @@ pub const KEY_LABELS_MAX: usize = 32;
 pub const HEAD_SECONDS: u64 = 30;
 /// Seconds that an idle connection is kept.
 pub const IDLE_SECONDS: u64 = 75;
+/// WebSockets open at once, of which one key, or one address, has half at most.
+pub const SOCKETS_MAX: usize = 1024;
+/// Seconds between two requests of a WebSocket after which it is closed: a client may run tools meanwhile.
+pub const SOCKET_IDLE_SECONDS: u64 = 600;
+/// Seconds after which a WebSocket takes no further request: an hour, as OpenAI's.
+pub const SOCKET_LIFE_SECONDS: u64 = 3600;
+/// Messages of one WebSocket that may wait while an earlier one is answered.
+pub const SOCKET_MESSAGES_WAITING_MAX: usize = 8;
+/// Bytes of the conversations that all WebSockets remember together, one key or one address half of them at most;
+/// where there is no room a response cannot be gone on from unless it is kept.
+pub const SOCKETS_BYTES_MAX: usize = 128 << 20;
 /// Seconds that a client may leave its reply unread before its request is given up: until then its text is kept.
 pub const UNREAD_SECONDS: u64 = 60;
 /// Seconds that a connection is kept whose peer neither takes what was sent to it nor says that it is still there.
@@ -594,6 +609,7 @@ pub const PIPELINE_MILLISECONDS_MAX: u64 = 3_600_000;
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
 const _: () = assert!(PARSED_BYTES_MAX <= PARSED_TOTAL_BYTES_MAX, "one body must fit");
 const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body must fit");
+const _: () = assert!(SOCKETS_MAX <= CONNECTIONS_MAX, "a socket is a connection");
 const _: () =
     assert!(BATCH_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
 const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");

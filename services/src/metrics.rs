@@ -150,6 +150,7 @@ metrics! {
     ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
     CONNECTIONS_REFUSED Counter  "chimere_connections_refused_total" [] "connections" "Connections ended as they came, because their address had its share of limits.connections, or of those to server.admin_port.";
+    SOCKETS Gauge "chimere_sockets" [] "sockets" "WebSockets that are open, at work or between two requests.";
     CLIENT_FAULTS      Counter  "chimere_client_faults_total" ["fault"] "connections" "Connections ended through a fault of their clients: malformed (no HTTP), long_head, no_room (for its head), slow_head, slow_body, unread (its answer), handshake (of TLS), broken. The log has a line for each kind now and then.";
     NOT_FINITE         Counter   "chimere_not_finite_total" [] "requests"            "Requests that failed because the model's numbers for them were NaN or infinite: its weights or its activations overflow.";
     LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
@@ -393,7 +394,7 @@ fn start_series() {
     start_labelled_counters();
     start_drafts();
     start_histograms();
-    for gauge in [CERTIFICATE_EXPIRY, STEP_AGE, ENGINE_LOST] {
+    for gauge in [CERTIFICATE_EXPIRY, STEP_AGE, ENGINE_LOST, SOCKETS] {
         ::metrics::gauge!(gauge).set(0.0);
     }
     ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);

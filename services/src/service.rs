@@ -20,7 +20,7 @@ use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::events::{EventSink, Publisher};
 use crate::hosted::Toolbox;
 use crate::http::app::App;
-use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
+use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room, Sockets};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
 use crate::learning::LearningService;
@@ -179,9 +179,8 @@ impl Service {
         .await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
         say_what_runs(&replica.info, &parts.limits.name);
-        let (lanes, text, scheduler) = (text_threads()?, Arc::new(parts.text), replica.scheduler.clone());
-        let (context, unread, tokenizer) =
-            (parts.scheduler.context, parts.edge.patience.unread, text.tokenizer().clone());
+        let (text, scheduler, context) = (Arc::new(parts.text), replica.scheduler.clone(), parts.scheduler.context);
+        let (tokenizer, unread) = (text.tokenizer().clone(), parts.edge.patience.unread);
         let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
         let engram =
@@ -197,7 +196,7 @@ impl Service {
             embedder: parts.embedder,
             decide: parts.decide,
             text,
-            lanes,
+            lanes: text_threads()?,
             handles,
             phase: replica.phase.clone(),
             live: live.clone(),
@@ -218,6 +217,7 @@ impl Service {
             rendered: Default::default(),
             openapi: Default::default(),
             bodies: bodies(parts.edge.patience.body, parts.body_bytes.0, parts.body_bytes.1),
+            sockets: Sockets::within(&parts.edge.patience),
             uploads: Room::new(limits::DOCUMENT_UPLOADS_MAX, 1),
             parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,

@@ -73,6 +73,8 @@ def call(name, arguments):
         os._exit(3)
     elif name == "lie":
         return {"nothing": "of the kind"}
+    elif name == "environment" and HTTP:
+        text = Handler.authorization
     elif name == "environment":
         text = json.dumps([sorted(os.environ), os.environ.get("TOKEN"), os.getcwd()])
     return {"content": [{"type": "text", "text": text + page()}], "isError": failed}
@@ -118,7 +120,7 @@ def reply_to(message):
 class Handler(http.server.BaseHTTPRequestHandler):
     """A server that keeps the answer to the last call until it is asked for again."""
 
-    kept = ""
+    kept = authorization = ""
 
     def log_message(self, *_):
         pass
@@ -132,6 +134,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def do_POST(self):
+        if "authorization" in self.headers:
+            Handler.authorization = self.headers["authorization"]
+            note("authorization " + Handler.authorization)
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if "id" not in message:
             return self.send("application/json", "")
@@ -141,8 +146,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.send("text/event-stream", "id: e1\nretry: 5\ndata:\n\ndata: {\"jsonrpc\": ")
 
     def do_GET(self):
+        if os.path.exists(LOG + ".sends_on"):
+            self.send_response(302)
+            self.send_header("location", open(LOG + ".sends_on", encoding="utf-8").read())
+            return self.end_headers()
         note(f"again {self.headers['last-event-id']} {self.headers['mcp-session-id']} {self.headers['mcp-protocol-version']}")
-        self.send("text/event-stream", f"data: {Handler.kept}\n\n")
+        return self.send("text/event-stream", f"data: {Handler.kept}\n\n")
 
 
 if HTTP:

@@ -440,29 +440,29 @@ fn tools_are_judged_anew_when_their_list_or_what_was_accepted_changes_and_else_n
 }
 
 /// A server of the test's own over HTTP, until it is dropped.
-struct HttpServer(std::process::Child);
+pub(crate) struct HttpServer {
+    child: std::process::Child,
+    /// The port that it listens at.
+    pub(crate) port: u16,
+}
 
 impl HttpServer {
-    fn start(bench: &Bench) -> Self {
+    /// One that writes down here what it does.
+    pub(crate) fn start(log: &Path) -> Self {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mcp_server.py");
         let mut command = std::process::Command::new("python3");
-        command.arg(program).arg(bench.log()).arg("http").stdout(std::process::Stdio::piped());
-        let mut server = Self(command.spawn().unwrap());
-        let (mut port, out) = (String::new(), server.0.stdout.take().unwrap());
+        command.arg(program).arg(log).arg("http").stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut port, out) = (String::new(), child.stdout.take().unwrap());
         BufReader::new(out).read_line(&mut port).unwrap();
-        let port = port.trim();
-        bench.write(
-            "tools.toml",
-            &format!("[mcp.files]\nurl = \"http://127.0.0.1:{port}/mcp\"\nread_only = [\"read\"]\n"),
-        );
-        server
+        Self { child, port: port.trim().parse().unwrap() }
     }
 }
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
@@ -471,7 +471,9 @@ fn an_answer_that_its_server_cuts_off_is_asked_for_again_where_it_went_on() {
     let bench = Bench { dir: tempfile::tempdir().unwrap() };
     bench.says("done");
     // It also answers `server/discover`, which it does not know, with an empty result.
-    let _other = HttpServer::start(&bench);
+    let other = HttpServer::start(&bench.log());
+    let lines = format!("url = \"http://127.0.0.1:{}/mcp\"\nread_only = [\"read\"]", other.port);
+    bench.write("tools.toml", &format!("[mcp.files]\n{lines}\n"));
     bench.accept();
     let server = bench.start();
     let reply = Client(server.addr, None).post(CHAT, &chat(&called("read", "text", "seven")));

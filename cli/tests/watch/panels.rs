@@ -180,13 +180,14 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
 /// source of guesses panics, when the engine is lost, where a model's numbers overflow, with an encoder or a directory
 /// of documents or of examples to learn from, where MCP is served or its tools are run, where there are pipelines or
-/// something leaves the process, or with a chat template, which this model has none of and kept responses, decisions,
-/// citations and turns of several rounds want.
-const ELSEWHERE: [&str; 23] = [
+/// something leaves the process, or with a chat template, which this model has none of and kept responses, WebSockets,
+/// decisions, citations and turns of several rounds want.
+const ELSEWHERE: [&str; 24] = [
     "chimere_adapter_",
     "chimere_gpu_",
     "chimere_expert_",
     "chimere_response",
+    "chimere_sockets",
     "chimere_prefix_transfer_",
     "chimere_encoder_",
     "chimere_citations_total",
@@ -226,8 +227,8 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     // three of kept responses, three of experts in two memories, one of an engine that is lost, one of
     // numbers that are not finite, two of an encoder, six of stores of files, one of decisions, one of citations, two
     // of turns of several rounds, two of tools over MCP, two of tools that the server runs, three of
-    // pipelines, one of the way out, one of adapters.
-    let elsewhere = 33;
+    // pipelines, one of the way out, one of adapters, one of WebSockets.
+    let elsewhere = 34;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     let all: Vec<Panel> = ["service", "gpu", "loadtest"].into_iter().flat_map(without_gpu).collect();
     let within = prometheus.sees_move(&all, |round| load(program.addr, round));

@@ -1,6 +1,7 @@
 //! The sections `server` and `mcp`: who may connect, and which of the ways in are open.
 
 use super::check::{InvalidKey, seconds, threads, within};
+use crate::hosted::RequestHosts;
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -48,6 +49,37 @@ pub struct Server {
 pub struct Mcp {
     /// Serve it at `/mcp`.
     pub serve: bool,
+    /// Hosts, with commas between them, whose servers a request may name by their address; with a port, servers that
+    /// may stand anywhere. Empty for none.
+    pub request_hosts: String,
+    /// Which calls of such servers wait for an approval.
+    pub request_approval: RequestApproval,
+}
+
+/// Which calls of servers that requests name wait for an approval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestApproval {
+    /// All of them, whatever the request says.
+    #[default]
+    Always,
+    /// Those that the request does not except.
+    Request,
+}
+
+impl Mcp {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
+        self.request_hosts().map(|_| ())
+    }
+
+    /// What the service makes of it.
+    ///
+    /// # Errors
+    /// If an entry of the list is no host.
+    pub fn request_hosts(&self) -> Result<RequestHosts, InvalidKey> {
+        let trusts = self.request_approval == RequestApproval::Request;
+        RequestHosts::of(&self.request_hosts, trusts).map_err(|e| ("request_hosts", e.to_string()))
+    }
 }
 
 impl Default for Server {

@@ -1,9 +1,9 @@
 //! The file `access.toml`, in which an operator says who may use what lies beside it. It is read again when it changes;
 //! one with a mistake changes nothing.
 
-use chimere_engine::files::{Stamp, read_regular_text};
-use parking_lot::Mutex;
-use std::path::{Path, PathBuf};
+use super::watched::Watched;
+use chimere_engine::files::read_regular_text;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Name of the file.
@@ -14,16 +14,8 @@ pub(crate) const ACCESS_FILE_BYTES_MAX: u64 = 16 << 20;
 /// What the file of a directory says, as one of its readers takes it.
 #[derive(Debug)]
 pub(crate) struct AccessFile<T> {
-    path: PathBuf,
     parse: fn(&str) -> Result<T, String>,
-    state: Mutex<AccessState<T>>,
-}
-
-#[derive(Debug)]
-struct AccessState<T> {
-    /// What the file was when it was last looked at, read or not: a mistake is told once.
-    seen: Option<Stamp>,
-    said: Arc<T>,
+    file: Watched<T>,
 }
 
 impl<T: Default> AccessFile<T> {
@@ -32,25 +24,14 @@ impl<T: Default> AccessFile<T> {
     /// # Errors
     /// If the file has a mistake, with its place.
     pub(crate) fn open(directory: &Path, parse: fn(&str) -> Result<T, String>) -> Result<Self, String> {
-        let path = directory.join(ACCESS_FILE);
-        // Before it is read: what changes meanwhile is seen at the next look.
-        let seen = Stamp::at(&path);
-        let said = Arc::new(read(&path, parse)?);
-        Ok(Self { path, parse, state: Mutex::new(AccessState { seen, said }) })
+        let file = Watched::open(directory.join(ACCESS_FILE), |path| read(path, parse))?;
+        Ok(Self { parse, file })
     }
 
     /// What it says now.
     pub(crate) fn now(&self) -> Arc<T> {
-        let mut state = self.state.lock();
-        let now = Stamp::at(&self.path);
-        if now != state.seen {
-            state.seen = now;
-            match read(&self.path, self.parse) {
-                Ok(said) => state.said = Arc::new(said),
-                Err(error) => tracing::error!(error, "who may use what stays as it was"),
-            }
-        }
-        state.said.clone()
+        let told = |error| tracing::error!(error, "who may use what stays as it was");
+        self.file.now(|path, _| read(path, self.parse), told)
     }
 }
 

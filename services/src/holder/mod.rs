@@ -2,8 +2,10 @@
 
 pub(crate) mod access;
 mod tools;
+mod watched;
 
 pub use tools::ToolRights;
+pub(crate) use watched::Watched;
 
 use chimere_engine::ids::KeyId;
 use sha2::{Digest, Sha256};

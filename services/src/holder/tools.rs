@@ -37,6 +37,11 @@ impl ToolRights {
         value.split(',').map(one).collect::<Result<_, _>>().map(Self::Named)
     }
 
+    /// Whether a line means something else by this name than an MCP server.
+    pub fn has_word(name: &str) -> bool {
+        [WEB, NONE].contains(&name)
+    }
+
     /// Whether the MCP server of this name may be used.
     pub fn allow(&self, name: &str) -> bool {
         match self {

@@ -2,7 +2,7 @@
 //! it is one that was started here.
 
 use super::file::{Reached, ServerEntry, read_private};
-use super::http_client::HttpClient;
+use super::http_client::{HttpAddress, HttpClient};
 use crate::limits::MCP_MESSAGE_BYTES_MAX;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, Peer, RoleClient, RunningService, serve_client_with_lifecycle};
@@ -42,14 +42,19 @@ impl McpConnection {
                 let running = running.map_err(|e| e.to_string())?;
                 Ok(Self { running, _program: Some(program) })
             }
-            Reached::Url(server) => {
-                let client = HttpClient::new(server.clone(), Duration::from_secs(entry.seconds));
-                let config = StreamableHttpClientTransportConfig::with_uri(server.url());
-                let transport = StreamableHttpClientTransport::with_client(client, config);
-                let running = serve_client_with_lifecycle(about_us(), transport, lifecycle()).await;
-                Ok(Self { running: running.map_err(|e| e.to_string())?, _program: None })
+            Reached::Url(server) => Self::over_http(HttpAddress::Operators(server.clone()), entry.seconds).await,
+            Reached::Request { server, reach, .. } => {
+                Self::over_http(HttpAddress::Requested(server.clone(), reach.clone()), entry.seconds).await
             }
         }
+    }
+
+    async fn over_http(address: HttpAddress, seconds: u64) -> Result<Self, String> {
+        let config = StreamableHttpClientTransportConfig::with_uri(address.url());
+        let client = HttpClient::new(address, Duration::from_secs(seconds));
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        let running = serve_client_with_lifecycle(about_us(), transport, lifecycle()).await;
+        Ok(Self { running: running.map_err(|e| e.to_string())?, _program: None })
     }
 
     /// What requests go through.

@@ -1,13 +1,15 @@
 //! The file of the operator's tools, `tools.toml`: which MCP servers there are, and what each of them may do. Its owner
 //! alone may read it, because it names programs that run here.
 
-use crate::holder::AdmittedAccounts;
+use super::requested_server::RequestedServer;
+use crate::holder::{AdmittedAccounts, ToolRights};
 use crate::limits;
-use crate::outbound::OperatorsServer;
+use crate::outbound::{OperatorsServer, PublicReach};
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Between the name of a server, or of a namespace of the client's own, and that of its tool.
 pub const SEPARATOR: &str = "__";
@@ -55,6 +57,15 @@ pub enum Reached {
     },
     /// An address that is spoken to over HTTP.
     Url(OperatorsServer),
+    /// An address that a request names, which is spoken to over HTTP as long as the request lasts.
+    Request {
+        /// The address, and what its server is told of the caller.
+        server: RequestedServer,
+        /// Where the connection may go.
+        reach: Arc<PublicReach>,
+        /// Host of the address.
+        host: String,
+    },
 }
 
 /// Which calls of a server wait for an approval, as long as nothing foreign has been read.
@@ -178,7 +189,10 @@ fn entry(name: &str, raw: RawServer, directory: &Path) -> Result<ServerEntry, (&
 }
 
 /// The name stands before that of each tool, parted from it by two underscores.
-fn check_name(name: &str) -> Result<(), String> {
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    if ToolRights::has_word(name) {
+        return Err("is a word of its own on the line of a key (`tools=web`, `tools=none`), and can be no name".into());
+    }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let most = limits::MCP_SERVER_NAME_CHARS_MAX;
     if (1..=most).contains(&name.len()) && name.chars().all(plain) && !name.contains(SEPARATOR) && !name.ends_with('_')
@@ -248,6 +262,8 @@ mod tests {
             ("[mcp.a]\nargv = [\"x\"]\ncommand = \"y\"", "unknown field `command`"),
             ("[mpc.a]\nargv = [\"x\"]", "unknown field `mpc`"),
             ("[mcp.a__b]\nargv = [\"x\"]", "mcp.a__b.name: wants 1 to 32"),
+            ("[mcp.web]\nargv = [\"x\"]", "mcp.web.name: is a word of its own on the line of a key"),
+            ("[mcp.none]\nargv = [\"x\"]", "mcp.none.name: is a word of its own on the line of a key"),
             ("[mcp.a]\nargv = [\"x\"]\ntimeout_seconds = 0", "mcp.a.timeout_seconds: wants 1 to 600, got 0"),
             ("[mcp.a]\nargv = [\"x\"]\nresult_bytes = 9", "mcp.a.result_bytes: wants 256 to"),
             ("[mcp.a]\nargv = [\"x\"]\nkeys = [\"bob\"]", "mcp.a.keys: wanted the SHA-256"),

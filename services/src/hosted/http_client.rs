@@ -3,9 +3,10 @@
 //! to.
 
 use super::events::AnswerEvents;
+use super::requested_server::RequestedServer;
 use crate::limits::{MCP_MESSAGE_BYTES_MAX, MCP_RESUMES_MAX};
 use crate::outbound::{Destination, Method, Outbound, OutboundBounds, OutboundError, OutboundReply, OutboundRequest};
-use crate::outbound::{OperatorsServer, Refused};
+use crate::outbound::{OperatorsServer, PublicReach, Refused};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
@@ -29,21 +30,54 @@ type HttpError = StreamableHttpError<OutboundError>;
 #[derive(Clone)]
 pub(super) struct HttpClient {
     outbound: Arc<Outbound>,
-    server: OperatorsServer,
+    address: HttpAddress,
     time: Duration,
+}
+
+/// Where a server is.
+#[derive(Clone)]
+pub(super) enum HttpAddress {
+    /// Where the operator says, wherever that is.
+    Operators(OperatorsServer),
+    /// Where a request says, as far as the operator lets it.
+    Requested(RequestedServer, Arc<PublicReach>),
+}
+
+impl HttpAddress {
+    /// The address as it was written.
+    pub(super) fn url(&self) -> String {
+        match self {
+            Self::Operators(server) => server.url(),
+            Self::Requested(server, _) => server.url.clone(),
+        }
+    }
+
+    fn destination(&self) -> Result<Destination, Refused> {
+        match self {
+            Self::Operators(server) => Destination::operators(server, ""),
+            Self::Requested(server, reach) => Destination::public(&server.url, reach),
+        }
+    }
+
+    /// What the server is told of who asks.
+    fn authorization(&self) -> Option<(String, String)> {
+        let Self::Requested(RequestedServer { authorization: Some(secret), .. }, _) = self else { return None };
+        Some(("authorization".to_owned(), secret.header()))
+    }
 }
 
 impl HttpClient {
     /// To a server whose answers take no longer than this.
-    pub(super) fn new(server: OperatorsServer, time: Duration) -> Self {
-        Self { outbound: Arc::default(), server, time }
+    pub(super) fn new(address: HttpAddress, time: Duration) -> Self {
+        Self { outbound: Arc::default(), address, time }
     }
 
-    async fn ask(&self, request: &OutboundRequest) -> Result<OutboundReply, HttpError> {
+    async fn ask(&self, mut request: OutboundRequest) -> Result<OutboundReply, HttpError> {
         let refused = |e: Refused| StreamableHttpError::Client(e.into());
-        let destination = Destination::operators(&self.server, "").map_err(refused)?;
+        let destination = self.address.destination().map_err(refused)?;
         let bounds = OutboundBounds { time: self.time, bytes: MCP_MESSAGE_BYTES_MAX };
-        self.outbound.open(destination, request, bounds).await.map_err(StreamableHttpError::Client)
+        request.headers.extend(self.address.authorization());
+        self.outbound.open(destination, &request, bounds).await.map_err(StreamableHttpError::Client)
     }
 
     /// The answer to a request in a stream of events. A stream that ends before the answer is asked for again.
@@ -66,7 +100,7 @@ impl HttpClient {
             tokio::time::sleep(pause).await;
             let mut headers = headers.clone();
             headers.push(("last-event-id".to_owned(), last));
-            reply = self.ask(&OutboundRequest { method: Method::Get, headers, body: Bytes::new() }).await?;
+            reply = self.ask(OutboundRequest { method: Method::Get, headers, body: Bytes::new() }).await?;
             if reply.status() != 200 {
                 break;
             }
@@ -129,7 +163,7 @@ impl StreamableHttpClient for HttpClient {
         all.extend(written(&headers));
         all.extend(session.as_ref().map(|session| (SESSION.to_owned(), session.to_string())));
         let body = Bytes::from(serde_json::to_vec(&message)?);
-        let reply = self.ask(&OutboundRequest { method: Method::Post, headers: all, body }).await?;
+        let reply = self.ask(OutboundRequest { method: Method::Post, headers: all, body }).await?;
         self.answered(reply, &message, session.as_deref(), &headers).await
     }
 
@@ -142,7 +176,7 @@ impl StreamableHttpClient for HttpClient {
     ) -> Result<(), HttpError> {
         let mut all = written(&headers);
         all.push((SESSION.to_owned(), session.to_string()));
-        self.ask(&OutboundRequest { method: Method::Delete, headers: all, body: Bytes::new() }).await.map(drop)
+        self.ask(OutboundRequest { method: Method::Delete, headers: all, body: Bytes::new() }).await.map(drop)
     }
 
     async fn get_stream(

@@ -3,11 +3,10 @@
 
 use super::file::read_private;
 use super::tool::{PinState, ServerTool};
-use chimere_engine::files::Stamp;
-use parking_lot::Mutex;
+use crate::holder::Watched;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Hashes by server and tool.
@@ -41,8 +40,7 @@ impl Pins {
 
 /// The file of what was accepted.
 pub struct PinFile {
-    path: PathBuf,
-    state: Mutex<(Option<Stamp>, Arc<Pins>)>,
+    file: Watched<Pins>,
 }
 
 impl PinFile {
@@ -51,24 +49,13 @@ impl PinFile {
     /// # Errors
     /// If it is there and cannot be read.
     pub fn beside(tools: &Path) -> Result<Self, String> {
-        let path = tools.with_extension("pins");
-        let seen = Stamp::at(&path);
-        let pins = read(&path)?;
-        Ok(Self { path, state: Mutex::new((seen, Arc::new(pins))) })
+        Ok(Self { file: Watched::open(tools.with_extension("pins"), read)? })
     }
 
     /// The tools that are accepted now.
     pub fn pins(&self) -> Arc<Pins> {
-        let mut state = self.state.lock();
-        let now = Stamp::at(&self.path);
-        if now != state.0 {
-            state.0 = now;
-            match read(&self.path) {
-                Ok(pins) => state.1 = Arc::new(pins),
-                Err(error) => tracing::error!(error, "which tools are accepted stays as it was"),
-            }
-        }
-        state.1.clone()
+        let told = |error| tracing::error!(error, "which tools are accepted stays as it was");
+        self.file.now(|path, _| read(path), told)
     }
 
     /// Writes it anew, in one step.
@@ -77,7 +64,7 @@ impl PinFile {
     /// In the system's words.
     pub fn write(&self, pins: &Pins) -> Result<(), String> {
         let text = toml::to_string(&pins.0).map_err(|e| e.to_string())?;
-        let beside = self.path.with_extension("pins.new");
+        let (path, beside) = (self.path(), self.path().with_extension("pins.new"));
         let written = || {
             let mut options = std::fs::OpenOptions::new();
             options.write(true).create(true).truncate(true);
@@ -86,14 +73,14 @@ impl PinFile {
             let mut file = options.open(&beside)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            std::fs::rename(&beside, &self.path)
+            std::fs::rename(&beside, path)
         };
-        written().map_err(|e| format!("{}: {e}", self.path.display()))
+        written().map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// The place where it lies.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 }
 

@@ -2,7 +2,8 @@
 //! them. Whatever a server does, its answer is a text within bounds of time and size.
 
 use super::connection::McpConnection;
-use super::file::ServerEntry;
+use super::file::{Reached, ServerEntry};
+use super::requested_server::RequestedServer;
 use crate::holder::ToolRights;
 use crate::limits;
 use chimere_engine::ids::KeyId;
@@ -17,6 +18,8 @@ use tokio::sync::Mutex;
 
 /// Pages of a list of tools that are read.
 const PAGES_MAX: usize = 16;
+/// Name of all servers that requests name, where names are to be few.
+const REQUESTED: &str = "request";
 
 /// See the file's head.
 pub struct McpServer {
@@ -72,6 +75,37 @@ impl McpServer {
         self.entry.keys.has(account) && rights.allow(&self.name)
     }
 
+    /// The host that it stands on, if a request named it and no file.
+    pub fn requested_at(&self) -> Option<&str> {
+        match &self.entry.reached {
+            Reached::Request { host, .. } => Some(host),
+            Reached::Program { .. } | Reached::Url(_) => None,
+        }
+    }
+
+    /// Its name where all names are the operator's.
+    pub fn label(&self) -> &str {
+        if self.requested_at().is_some() { REQUESTED } else { &self.name }
+    }
+
+    /// The address that a request named.
+    pub(super) fn requested_url(&self) -> Option<&str> {
+        match &self.entry.reached {
+            Reached::Request { server, .. } => Some(&server.url),
+            Reached::Program { .. } | Reached::Url(_) => None,
+        }
+    }
+
+    /// A text of the server's, without what it was told of its caller alone.
+    fn without_secret(&self, text: String) -> String {
+        match &self.entry.reached {
+            Reached::Request { server: RequestedServer { authorization: Some(secret), .. }, .. } => {
+                secret.left_out_of(text)
+            }
+            _ => text,
+        }
+    }
+
     /// What the operator says of it.
     pub fn entry(&self) -> &ServerEntry {
         &self.entry
@@ -92,7 +126,7 @@ impl McpServer {
         let within = Duration::from_secs(self.entry.seconds);
         let outcome = tokio::time::timeout(within, list(&peer)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(format!("no list of tools within {} s", self.entry.seconds)));
-        let outcome = outcome.map(Arc::new);
+        let outcome = outcome.map(Arc::new).map_err(|why| self.without_secret(why));
         let mut link = self.link.lock().await;
         let until = match &outcome {
             Ok(_) => {
@@ -124,8 +158,9 @@ impl McpServer {
         };
         let result = tokio::time::timeout(within, asked).await;
         let result = result.unwrap_or_else(|_| Err(format!("no answer within {} s", self.entry.seconds)));
+        let result = result.map_err(|why| self.without_secret(why));
         let (text, failed) = match result {
-            Ok(result) => (said(&result), result.is_error == Some(true)),
+            Ok(result) => (self.without_secret(said(&result)), result.is_error == Some(true)),
             Err(why) => (format!("Error: {} gave no answer: {}", self.name, shortened(&why)), true),
         };
         let bytes = text.len();
@@ -144,7 +179,8 @@ impl McpServer {
         }
         let entry = self.entry.clone();
         let opened = self.runtime.spawn(async move { McpConnection::open(&entry).await }).await;
-        match opened.unwrap_or_else(|_| Err("the service ends".into())) {
+        let opened = opened.unwrap_or_else(|_| Err("the service ends".into()));
+        match opened.map_err(|why| self.without_secret(why)) {
             Ok(connection) => {
                 let peer = connection.peer();
                 // One that dies again and again is not a server that is there.

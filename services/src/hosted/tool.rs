@@ -17,6 +17,8 @@ pub struct ServerTool {
     pub name: String,
     /// The name that the model calls it by: `SERVER__NAME`.
     pub shown: String,
+    /// The name that the audit has it by: with its host, where a request named the server.
+    pub audited: String,
     /// Its purpose in the server's words.
     pub description: String,
     /// JSON schema of its arguments.
@@ -56,7 +58,8 @@ impl ServerTool {
     /// A tool as a server lists it, before anybody looked whether it is accepted.
     pub(super) fn new(server: Arc<McpServer>, name: String, description: String, schema: Json) -> Self {
         let shown = shown_name(server.name(), &name);
-        let pin = pin_of(&name, &description, &schema);
+        let pin = pin_of(&name, &description, &schema, server.requested_url());
+        let audited = server.requested_at().map_or_else(|| shown.clone(), |host| format!("{shown} at {host}"));
         let bytes = description.len() + schema.to_string().len();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         let state = if name.is_empty() || !name.chars().all(plain) || shown.len() > limits::TOOL_NAME_BYTES_MAX {
@@ -68,13 +71,20 @@ impl ServerTool {
         } else {
             PinState::New
         };
-        Self { server, name, shown, description, schema, pin, state }
+        Self { server, name, shown, audited, description, schema, pin, state }
     }
 
     /// A tool as its server lists it.
     pub(super) fn listed(server: &Arc<McpServer>, tool: &rmcp::model::Tool) -> Self {
         let description = tool.description.as_deref().unwrap_or_default().to_owned();
         Self::new(server.clone(), tool.name.to_string(), description, Json::Object((*tool.input_schema).clone()))
+    }
+
+    /// A tool of a server that a request named: nobody was asked about it, and each call of it is.
+    pub(super) fn requested(server: &Arc<McpServer>, tool: &rmcp::model::Tool) -> Self {
+        let tool = Self::listed(server, tool);
+        let state = if tool.state == PinState::New { PinState::Accepted } else { tool.state };
+        Self { state, ..tool }
     }
 
     /// The operator agrees that it changes nothing and sends nothing out of the LAN.
@@ -106,7 +116,11 @@ impl fmt::Debug for ServerTool {
     }
 }
 
-/// A hash of all that a model is told of a tool.
-fn pin_of(name: &str, description: &str, schema: &Json) -> String {
-    digest(&json!([name, description, schema]).to_string())
+/// A hash of all that a model is told of a tool, and of its server's address if a request named that.
+fn pin_of(name: &str, description: &str, schema: &Json, url: Option<&str>) -> String {
+    let mut all = json!([name, description, schema]);
+    if let (Some(all), Some(url)) = (all.as_array_mut(), url) {
+        all.push(url.into());
+    }
+    digest(&all.to_string())
 }

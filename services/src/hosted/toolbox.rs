@@ -3,17 +3,18 @@
 use super::approvals::Approvals;
 use super::file::{ServerEntry, ToolsFile};
 use super::pins::{PinFile, Pins};
+use super::requested::{NotRequested, RequestHosts};
+use super::requested_server::RequestedServer;
 use super::server::McpServer;
 use super::tool::{PinState, ServerTool};
 use crate::audit::Audit;
-use crate::holder::ToolRights;
+use crate::holder::{ToolRights, Watched};
 use crate::metrics;
-use chimere_engine::files::Stamp;
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
 use rmcp::model::Tool;
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -26,23 +27,24 @@ pub struct Toolbox {
     pub approvals: Approvals,
     /// Where calls are written down.
     pub audit: Audit,
+    /// Servers that requests may name themselves.
+    pub request_hosts: RequestHosts,
 }
 
 struct OpenToolbox {
-    path: PathBuf,
+    file: Watched<NamedServers>,
     pins: PinFile,
-    state: Mutex<ToolboxState>,
     runtime: ToolThread,
     /// Withheld tools that the log has been told of, by name and pin.
     told: Mutex<HashSet<(String, String)>>,
 }
 
-struct ToolboxState {
-    /// What the file was when it was last looked at, read or not: a mistake is told once.
-    seen: Option<Stamp>,
-    servers: Arc<BTreeMap<String, Arc<McpServer>>>,
-    /// The tools of these servers as they were judged last.
-    judged: BTreeMap<String, JudgedTools>,
+/// The servers that the file names, by their names.
+struct NamedServers {
+    servers: BTreeMap<String, Arc<McpServer>>,
+    /// The tools of these servers as they were judged last: they go with the servers, whose connections they would
+    /// keep.
+    judged: Mutex<BTreeMap<String, JudgedTools>>,
 }
 
 /// A server's tools, and the list and the pins by which they were judged: as long as both are the same, so are they,
@@ -68,13 +70,16 @@ impl Toolbox {
     /// # Errors
     /// If the file has a mistake, with its place.
     pub fn open(path: &Path, audit: Audit) -> Result<Self, String> {
-        // Before it is read: what changes meanwhile is seen at the next look.
-        let seen = Stamp::at(path);
-        let (file, pins, runtime) = (ToolsFile::read(path)?, PinFile::beside(path)?, ToolThread::start()?);
-        let servers = Arc::new(servers_of(file, &BTreeMap::new(), &runtime.handle));
-        let state = Mutex::new(ToolboxState { seen, servers, judged: BTreeMap::new() });
-        let open = OpenToolbox { path: path.to_owned(), pins, state, runtime, told: Mutex::default() };
-        Ok(Self { open: Some(open), approvals: Approvals::default(), audit })
+        let runtime = ToolThread::start()?;
+        let read = |path: &Path| Ok(servers_of(ToolsFile::read(path)?, &BTreeMap::new(), &runtime.handle));
+        let (file, pins) = (Watched::open(path.to_owned(), read)?, PinFile::beside(path)?);
+        let open = OpenToolbox { file, pins, runtime, told: Mutex::default() };
+        Ok(Self { open: Some(open), audit, ..Self::default() })
+    }
+
+    /// One in which the operator names no server.
+    pub fn without_file(audit: Audit) -> Self {
+        Self { audit, ..Self::default() }
     }
 
     /// That of a file, for its operator at a terminal.
@@ -87,7 +92,7 @@ impl Toolbox {
 
     /// All servers, by name.
     pub fn all_servers(&self) -> Vec<Arc<McpServer>> {
-        self.open.iter().flat_map(|open| open.servers().values().cloned().collect::<Vec<_>>()).collect()
+        self.open.iter().flat_map(|open| open.named().servers.values().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// The servers whose tools an account may have run, by name, as far as its key's line allows them.
@@ -97,18 +102,43 @@ impl Toolbox {
 
     /// The one of this name, if an account may have its tools run and its key's line allows it.
     pub fn server(&self, account: KeyId, rights: &ToolRights, name: &str) -> Option<Arc<McpServer>> {
-        let server = self.open.as_ref()?.servers().get(name).cloned()?;
+        let server = self.open.as_ref()?.named().servers.get(name).cloned()?;
         server.admits(account, rights).then_some(server)
+    }
+
+    /// The server that a request names by this label and its address.
+    ///
+    /// # Errors
+    /// If the operator does not allow it, or has a server of this name.
+    pub fn requested(
+        &self,
+        rights: &ToolRights,
+        label: &str,
+        asked: &RequestedServer,
+    ) -> Result<Arc<McpServer>, NotRequested> {
+        if self.open.as_ref().is_some_and(|open| open.named().servers.contains_key(label)) {
+            return Err((
+                "server_label",
+                format!("is {label:?}, which the operator's file has: leave `server_url` out"),
+            ));
+        }
+        self.request_hosts.server(label, asked, rights)
     }
 
     /// A server's tools, accepted and not. Tells the log and the metrics of those that are withheld, each once.
     pub async fn list(&self, server: &Arc<McpServer>) -> ListedTools {
-        let Some(open) = &self.open else { return ListedTools::default() };
         let tools = match server.tools().await {
             Ok(tools) => tools,
             Err(why) => return ListedTools { tools: Vec::new(), error: Some(why) },
         };
-        ListedTools { tools: open.judged(server, tools), error: None }
+        let tools = match &self.open {
+            _ if server.requested_at().is_some() => {
+                tools.iter().map(|tool| Arc::new(ServerTool::requested(server, tool))).collect()
+            }
+            Some(open) => open.judged(server, tools),
+            None => Vec::new(),
+        };
+        ListedTools { tools, error: None }
     }
 
     /// Accepts all tools of a server as they are, and gives them.
@@ -132,34 +162,24 @@ impl Toolbox {
 }
 
 impl OpenToolbox {
-    fn servers(&self) -> Arc<BTreeMap<String, Arc<McpServer>>> {
-        let mut state = self.state.lock();
-        let now = Stamp::at(&self.path);
-        if now != state.seen {
-            state.seen = now;
-            match ToolsFile::read(&self.path) {
-                Ok(file) => {
-                    state.servers = Arc::new(servers_of(file, &state.servers, &self.runtime.handle));
-                    // They would keep the connections of servers that are named no more.
-                    state.judged.clear();
-                }
-                Err(error) => {
-                    ::metrics::counter!(metrics::TOOL_FILES_REFUSED).increment(1);
-                    tracing::error!(error, "the tools stay as they were");
-                }
-            }
-        }
-        state.servers.clone()
+    fn named(&self) -> Arc<NamedServers> {
+        let read = |path: &Path, before: &NamedServers| {
+            Ok(servers_of(ToolsFile::read(path)?, &before.servers, &self.runtime.handle))
+        };
+        self.file.now(read, |error| {
+            ::metrics::counter!(metrics::TOOL_FILES_REFUSED).increment(1);
+            tracing::error!(error, "the tools stay as they were");
+        })
     }
 
     /// What the operator says of the tools that a server lists.
     fn judged(&self, server: &Arc<McpServer>, listed: Arc<Vec<Tool>>) -> Vec<Arc<ServerTool>> {
-        let pins = self.pins.pins();
+        let (pins, named) = (self.pins.pins(), self.named());
         let is_same = |before: &&JudgedTools| {
             let same_server = before.tools.iter().all(|tool| Arc::ptr_eq(&tool.server, server));
             same_server && Arc::ptr_eq(&before.listed, &listed) && Arc::ptr_eq(&before.pins, &pins)
         };
-        if let Some(before) = self.state.lock().judged.get(server.name()).filter(is_same) {
+        if let Some(before) = named.judged.lock().get(server.name()).filter(is_same) {
             return before.tools.clone();
         }
         let judged = |tool| {
@@ -168,10 +188,9 @@ impl OpenToolbox {
         };
         let tools: Vec<Arc<ServerTool>> = listed.iter().map(judged).collect();
         tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| self.tell(tool));
-        let mut state = self.state.lock();
-        if state.servers.get(server.name()).is_some_and(|named| Arc::ptr_eq(named, server)) {
+        if named.servers.get(server.name()).is_some_and(|named| Arc::ptr_eq(named, server)) {
             let judged = JudgedTools { listed, pins, tools: tools.clone() };
-            state.judged.insert(server.name().to_owned(), judged);
+            named.judged.lock().insert(server.name().to_owned(), judged);
         }
         tools
     }
@@ -189,16 +208,12 @@ impl OpenToolbox {
 }
 
 /// The servers of a file. One of which nothing changed keeps its connection.
-fn servers_of(
-    file: ToolsFile,
-    before: &BTreeMap<String, Arc<McpServer>>,
-    runtime: &Handle,
-) -> BTreeMap<String, Arc<McpServer>> {
+fn servers_of(file: ToolsFile, before: &BTreeMap<String, Arc<McpServer>>, runtime: &Handle) -> NamedServers {
     let one = |(name, entry): (String, ServerEntry)| {
         let kept = before.get(&name).filter(|server| *server.entry() == entry).cloned();
         (name.clone(), kept.unwrap_or_else(|| Arc::new(McpServer::new(name, entry, runtime.clone()))))
     };
-    file.servers.into_iter().map(one).collect()
+    NamedServers { servers: file.servers.into_iter().map(one).collect(), judged: Mutex::default() }
 }
 
 /// The thread that connections live on, until it is dropped.

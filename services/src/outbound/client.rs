@@ -8,6 +8,7 @@ use super::unpacked::unpacked;
 use crate::limits::OUTBOUND_REDIRECTS_MAX;
 use crate::metrics;
 use bytes::{Bytes, BytesMut};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -116,11 +117,17 @@ impl Outbound {
         mut destination: Destination,
         request: &OutboundRequest,
     ) -> Result<(Destination, Head, ReplyReader), OutboundError> {
+        let mut request = Cow::Borrowed(request);
         for _ in 0..=OUTBOUND_REDIRECTS_MAX {
-            let (head, reader) = self.exchange(&destination, request).await?;
+            let (head, reader) = self.exchange(&destination, &request).await?;
             let location = head.get("location").filter(|_| request.method == Method::Get && is_redirect(head.status));
             let Some(location) = location else { return Ok((destination, head, reader)) };
-            destination = destination.redirected(location)?;
+            let next = destination.redirected(location)?;
+            if !next.is_same_server(&destination) {
+                // Who may read it says nothing of another server.
+                request.to_mut().headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+            }
+            destination = next;
         }
         let why = format!("more than {OUTBOUND_REDIRECTS_MAX} times");
         Err(Refused::Redirect { why }.counted().into())

@@ -164,6 +164,12 @@ impl Destination {
         }
     }
 
+    /// Whether it is the same server, spoken to in the same way.
+    pub(super) fn is_same_server(&self, other: &Self) -> bool {
+        let of = |page: &PageAddress| (page.host.clone(), page.port, page.encrypted);
+        of(&self.target) == of(&other.target)
+    }
+
     pub(super) fn target(&self) -> &PageAddress {
         &self.target
     }

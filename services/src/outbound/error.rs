@@ -30,7 +30,7 @@ pub enum Refused {
         got: String,
     },
     /// A host that the operator did not list.
-    #[error("{host:?} is not among the hosts that the operator lists (web.allow)")]
+    #[error("{host:?} is not among the hosts that the operator lists (web.allow, mcp.request_hosts)")]
     Unlisted {
         /// The host that came.
         host: String,

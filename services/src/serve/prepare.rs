@@ -235,11 +235,17 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
 
 /// The tools that the service runs for models.
 fn tools(config: &Config, audit: &Audit) -> Result<Toolbox, ServeError> {
+    let request_hosts =
+        config.mcp.request_hosts().map_err(|(key, why)| ServeError::Usage(format!("mcp.{key}: {why}")))?;
     let file = &config.tools.file;
-    if file.is_empty() {
-        return Ok(Toolbox::default());
-    }
-    Toolbox::open(Path::new(file), audit.clone()).map_err(|e| ServeError::Usage(format!("tools.file: {e}")))
+    let mut tools = match file.as_str() {
+        "" => Toolbox::without_file(audit.clone()),
+        file => {
+            Toolbox::open(Path::new(file), audit.clone()).map_err(|e| ServeError::Usage(format!("tools.file: {e}")))?
+        }
+    };
+    tools.request_hosts = request_hosts;
+    Ok(tools)
 }
 
 /// How questions are decided, with the temperatures of a file if there is one.
@@ -467,6 +473,7 @@ fn patience(config: &Config) -> Patience {
         idle: Duration::from_secs(limits.idle_seconds),
         unread: Duration::from_secs(limits.unread_seconds),
         silence: Duration::from_secs(limits.peer_silence_seconds),
+        ..Patience::default()
     }
 }
 

@@ -93,6 +93,8 @@ impl Hosted {
     pub(in crate::turn) fn labels(&self) -> [&str; 2] {
         match self {
             Self::FileSearch | Self::WebSearch | Self::WebFetch => ["none", self.name()],
+            // What a request names is no label.
+            Self::Mcp { tool, .. } if tool.server.requested_at().is_some() => [tool.server.label(); 2],
             Self::Mcp { tool, .. } => [tool.server.name(), &tool.name],
         }
     }

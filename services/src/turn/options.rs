@@ -4,6 +4,7 @@ use crate::actors::request::spec::RequestSpec;
 use crate::citations::NumberedSource;
 use crate::documents::AttributeFilter;
 use crate::engram::Overrides;
+use crate::hosted::RequestedServer;
 use crate::pipelines::NamedPipeline;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
@@ -56,6 +57,10 @@ pub struct McpRequest {
     pub read_only: bool,
     /// Calls that wait for an approval beside those that the operator wants to.
     pub asks: AskedCalls,
+    /// Calls of a server that the request itself names, of which it says that they need not wait.
+    pub waived: AskedCalls,
+    /// Where the server is, if the request says so and no file.
+    pub requested: Option<RequestedServer>,
 }
 
 /// Calls of a server of which a request says that they wait for an approval.
@@ -67,6 +72,17 @@ pub enum AskedCalls {
     All,
     /// Those of these tools.
     Of(Vec<String>),
+}
+
+impl AskedCalls {
+    /// Whether calls of a tool are among them.
+    pub fn have(&self, tool: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Of(names) => names.iter().any(|name| name == tool),
+        }
+    }
 }
 
 /// What a request says of the web.

@@ -6,11 +6,13 @@ pub mod client;
 pub mod fake;
 pub mod program;
 pub mod server;
+pub mod socket;
 
 pub use client::{Reply, Stream, get, post, request};
 pub use fake::{Fake, Trouble};
 pub use program::Program;
 pub use server::{Options, Server};
+pub use socket::Socket;
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -48,6 +48,8 @@ pub struct Options {
     pub keep_alive: Duration,
     pub unread: Duration,
     pub silence: Duration,
+    /// Between two requests of a WebSocket, and for all of one.
+    pub socket_times: (Duration, Duration),
     pub body_time: Duration,
     /// For a request's head.
     pub head_time: Duration,
@@ -88,6 +90,8 @@ pub struct Options {
     pub tools: Option<PathBuf>,
     /// Where examples to learn from are kept, if they are, and what is kept of callers without a key.
     pub learning: Option<(PathBuf, chimere::learning::Consent)>,
+    /// MCP servers that requests may name themselves.
+    pub request_hosts: chimere::hosted::RequestHosts,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
     /// The web, as the configuration has it.
@@ -111,6 +115,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(10),
             unread: Duration::from_secs(60),
             silence: Duration::from_secs(60),
+            socket_times: (Duration::from_secs(600), Duration::from_secs(3600)),
             body_time: Duration::from_secs(60),
             head_time: Duration::from_secs(30),
             proxies: Vec::new(),
@@ -136,6 +141,7 @@ impl Default for Options {
             documents: None,
             tools: None,
             learning: None,
+            request_hosts: Default::default(),
             responses: chimere::config::Responses::default().bounds(),
             web: Default::default(),
             decide: Default::default(),
@@ -362,7 +368,8 @@ fn parts(
     let web = Web::new(options.web.settings().unwrap(), reader, options.audit.clone()).unwrap();
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let tools = options.tools.as_deref().map(|file| Toolbox::open(file, options.audit.clone()).unwrap());
-    let tools = tools.unwrap_or_default();
+    let mut tools = tools.unwrap_or_else(|| Toolbox::without_file(options.audit.clone()));
+    tools.request_hosts = options.request_hosts;
     let names = ServedNames::of_model(["tiny", "gpt-tiny"].into_iter());
     let limits = ModelLimits {
         name: "tiny".into(),
@@ -415,6 +422,8 @@ fn parts(
                 silence: options.silence,
                 body: options.body_time,
                 head: options.head_time,
+                socket_idle: options.socket_times.0,
+                socket_life: options.socket_times.1,
                 ..Patience::default()
             },
             tls: options

@@ -8,6 +8,7 @@ use crate::http::body::model::ModelLimits;
 use crate::http::edge::arrival::Bodies;
 use crate::http::edge::gate::Gatekeeper;
 use crate::http::edge::shares::Room;
+use crate::http::edge::sockets::Sockets;
 use crate::learning::LearningService;
 use crate::responses::ResponseStore;
 use crate::traces::Traces;
@@ -49,6 +50,8 @@ pub struct App {
     pub openapi: OnceLock<Bytes>,
     /// Within which bounds bodies arrive.
     pub bodies: Bodies,
+    /// Within which bounds sockets are served.
+    pub sockets: Sockets,
     /// Files that may be arriving at once.
     pub uploads: Arc<Room>,
     /// Bytes that all bodies which were taken apart may take until they are prompts.

@@ -15,7 +15,7 @@ use actix_web::web::ServiceConfig;
 pub(in crate::http) fn routes(config: &mut ServiceConfig) {
     config
         .configure(openai::routes::routes)
-        .configure(responses::routes::routes)
+        .configure(responses::paths::paths)
         .configure(anthropic::routes::routes)
         .configure(ollama::routes::routes)
         .configure(llama::routes::routes)

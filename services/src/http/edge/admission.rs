@@ -51,10 +51,9 @@ pub(in crate::http) async fn require_key(
         let checked = gate.keys.keys().check(request.headers());
         match in_turn(gate, request.request(), checked).await {
             Ok(caller) => {
-                let caller = if gate.trust_gateway { caller.on_behalf(request.request()) } else { caller };
                 gateway::count_without_effect(request.headers());
-                let arrived = gate.clock.now();
-                request.extensions_mut().insert(Caller { arrived, ..caller });
+                let caller = gate.arrived(caller, request.request());
+                request.extensions_mut().insert(caller);
             }
             Err(error) => return Ok(request.into_response(error.error_response())),
         }

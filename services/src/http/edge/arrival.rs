@@ -25,6 +25,13 @@ pub(in crate::http) struct RequestBody {
     _share: Option<Share>,
 }
 
+impl RequestBody {
+    /// Bytes that came as a message of a socket, with the room that they take.
+    pub(in crate::http) fn of_message(bytes: Bytes, share: Option<Share>) -> Self {
+        Self { bytes, _share: share }
+    }
+}
+
 impl std::ops::Deref for RequestBody {
     type Target = [u8];
 
@@ -52,15 +59,16 @@ impl Bodies {
         request: &HttpRequest,
         holder: Holder,
     ) -> Result<RequestBody, ApiError> {
-        let seconds = self.time.as_secs_f32();
-        let late = |_| {
-            let message = format!("the body took more than {seconds} s to arrive");
-            ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
-                .with_code("body_too_slow")
-                .rejected_as("body_too_slow")
-        };
         let body = self.whole_body(payload, announced(request.headers()), holder);
-        timeout(self.time, body).await.map_err(late)?
+        timeout(self.time, body).await.map_err(|_| self.too_slow())?
+    }
+
+    /// The refusal of a body that took too long.
+    pub(in crate::http) fn too_slow(&self) -> ApiError {
+        let message = format!("the body took more than {} s to arrive", self.time.as_secs_f32());
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
+            .with_code("body_too_slow")
+            .rejected_as("body_too_slow")
     }
 
     /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is
@@ -111,7 +119,12 @@ impl Bodies {
     }
 
     /// Room for this many bytes more among those of all bodies in flight.
-    fn grow(&self, share: &mut Option<Share>, holder: Holder, bytes: usize) -> Result<(), ApiError> {
+    pub(in crate::http) fn grow(
+        &self,
+        share: &mut Option<Share>,
+        holder: Holder,
+        bytes: usize,
+    ) -> Result<(), ApiError> {
         let taken = match share {
             Some(share) => share.grow(bytes),
             None => {
@@ -131,7 +144,7 @@ impl Bodies {
     }
 }
 
-fn too_large(how: &str, max: usize) -> ApiError {
+pub(in crate::http) fn too_large(how: &str, max: usize) -> ApiError {
     let message = format!("the body {how} {max} bytes, the most that is taken");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
         .with_code("body_too_large")

@@ -54,6 +54,12 @@ impl Gatekeeper {
         }
     }
 
+    /// A caller whose key was checked, as one that sends a request now.
+    pub(in crate::http) fn arrived(&self, caller: Caller, request: &HttpRequest) -> Caller {
+        let caller = if self.trust_gateway { caller.on_behalf(request) } else { caller };
+        Caller { arrived: self.clock.now(), ..caller }
+    }
+
     /// Nothing in the head of a request is a reason to turn it away.
     pub(in crate::http) fn admits(&self, method: &Method, path: &str, headers: &HeaderMap) -> bool {
         let known = !needs_key(path) || self.keys.keys().check(headers).is_ok();

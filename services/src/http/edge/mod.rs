@@ -13,6 +13,7 @@ mod origin;
 mod paced;
 mod settings;
 pub(in crate::http) mod shares;
+pub(in crate::http) mod sockets;
 pub mod tls;
 
 pub use arrival::Bodies;
@@ -21,3 +22,4 @@ pub use keys::ring::KeyFile;
 pub use origin::Origins;
 pub use settings::{Edge, Patience};
 pub use shares::Room;
+pub use sockets::Sockets;

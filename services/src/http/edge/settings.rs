@@ -17,6 +17,10 @@ pub struct Patience {
     pub unread: Duration,
     /// For their machine to say anything at all.
     pub silence: Duration,
+    /// Between two requests of a WebSocket.
+    pub socket_idle: Duration,
+    /// For all requests of one WebSocket.
+    pub socket_life: Duration,
 }
 
 impl Default for Patience {
@@ -28,6 +32,8 @@ impl Default for Patience {
             idle: seconds(limits::IDLE_SECONDS),
             unread: seconds(limits::UNREAD_SECONDS),
             silence: seconds(limits::PEER_SILENCE_SECONDS),
+            socket_idle: seconds(limits::SOCKET_IDLE_SECONDS),
+            socket_life: seconds(limits::SOCKET_LIFE_SECONDS),
         }
     }
 }

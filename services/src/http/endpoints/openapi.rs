@@ -617,7 +617,7 @@ mod tests {
     type Parse = fn(&[u8]) -> Option<ApiError>;
 
     /// Schema, parser, the least body that it takes, and whether it takes nothing else than what is described.
-    fn parsers() -> [(&'static str, Parse, Value, bool); 14] {
+    fn parsers() -> [(&'static str, Parse, Value, bool); 15] {
         let turn = json!([{"role": "user", "content": "hi"}]);
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),

@@ -4,6 +4,7 @@
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::body::model::ModelLimits;
+use crate::http::edge::arrival::RequestBody;
 use crate::http::edge::encoding::Coding;
 use crate::http::edge::keys::auth::{Viewer, viewer};
 use crate::http::edge::shares::{Room, Share};
@@ -61,9 +62,19 @@ pub(in crate::http) async fn take<T: Send + 'static>(
     payload: web::Payload,
     parse: impl FnOnce(&[u8], &SeenApp<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<ParsedBody<T>, ApiError> {
-    let holder = app.holder(request);
     let coding = Coding::of(request)?;
-    let body = app.bodies.arrived(payload, request, holder).await?;
+    let body = app.bodies.arrived(payload, request, app.holder(request)).await?;
+    taken(app, request, (body, coding), parse).await
+}
+
+/// Takes a body apart that is there.
+pub(in crate::http) async fn taken<T: Send + 'static>(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    (body, coding): (RequestBody, Coding),
+    parse: impl FnOnce(&[u8], &SeenApp<'_>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<ParsedBody<T>, ApiError> {
+    let holder = app.holder(request);
     let (came, known, viewer) = (Came { bytes: body.len(), coding }, app.clone(), viewer(request));
     let job = move || {
         let body = known.bodies.decoded(body, coding, holder)?;

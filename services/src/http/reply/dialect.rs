@@ -71,8 +71,13 @@ pub(in crate::http) trait Frames {
 
     /// What is said when there has been nothing to say for long.
     fn still_here(&mut self, out: &mut BytesMut) {
-        out.put_slice(b": still here\n\n");
+        still_here(out);
     }
+}
+
+/// Writes a comment, which clients of server-sent events pass over.
+pub(in crate::http) fn still_here(out: &mut BytesMut) {
+    out.put_slice(b": still here\n\n");
 }
 
 /// The outputs of a request as one reply.

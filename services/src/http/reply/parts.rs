@@ -10,6 +10,7 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use crate::text::parser::TextPart;
 use crate::turn::ToolList;
+use std::mem::discriminant;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,14 +106,9 @@ impl Parts {
             }
             Output::Searched(search) => self.searched(search, &mut tell),
             Output::Calling(run) => self.begin(Part::Run(run), &mut tell),
-            Output::Called(run) => {
-                if let Some(Part::Run(open)) = self.all.last_mut() {
-                    *open = run;
-                }
-                self.close(&mut tell);
-            }
+            Output::Called(run) => self.ended(Part::Run(run), &mut tell),
             Output::Browsing(action) => self.begin(Part::Web(action), &mut tell),
-            Output::Browsed(action) => self.browsed(action, &mut tell),
+            Output::Browsed(action) => self.ended(Part::Web(action), &mut tell),
             Output::Finished { reason, .. } => {
                 self.finish = Some(reason);
                 self.close(&mut tell);
@@ -166,16 +162,13 @@ impl Parts {
             let begun = FileSearch { queries: search.queries.clone(), results: Vec::new(), sufficiency: None };
             self.begin(Part::Search(begun), tell);
         }
-        if let Some(Part::Search(open)) = self.all.last_mut() {
-            *open = search;
-        }
-        self.close(tell);
+        self.ended(Part::Search(search), tell);
     }
 
-    /// Ends what was done on the web.
-    fn browsed(&mut self, action: WebAction, tell: &mut impl FnMut(PartStep<'_>)) {
-        if let Some(Part::Web(open)) = self.all.last_mut() {
-            *open = action;
+    /// Ends the part that is open, in whose place this one comes if both are of one kind.
+    fn ended(&mut self, part: Part, tell: &mut impl FnMut(PartStep<'_>)) {
+        if let Some(open) = self.all.last_mut().filter(|open| discriminant(*open) == discriminant(&part)) {
+            *open = part;
         }
         self.close(tell);
     }

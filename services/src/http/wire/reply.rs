@@ -26,14 +26,10 @@ impl ResponseError for ApiError {
     }
 
     fn error_response(&self) -> HttpResponse {
-        // Every refusal passes here, once.
-        self.rejected.into_iter().for_each(count_rejected);
+        self.counted();
         let mut reply = HttpResponse::build(self.status);
-        if let Some(after) = self.retry_after {
-            // Both rounded up, one from the other: nobody comes back before the time, and they agree.
-            let millis = after.as_nanos().div_ceil(1_000_000) as u64;
-            reply.insert_header((header::RETRY_AFTER, millis.div_ceil(1000)));
-            reply.insert_header((RETRY_AFTER_MS, millis));
+        for header in self.retry_headers().into_iter().flatten() {
+            reply.insert_header(header);
         }
         let elsewhere = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         if let Some(reason) = self.rejected.or(self.code).filter(|_| elsewhere) {
@@ -53,6 +49,20 @@ impl ResponseError for ApiError {
     }
 }
 
+impl ApiError {
+    /// Counts a refusal. Each one is told once: in a response, or in a message of a socket.
+    pub(in crate::http) fn counted(&self) {
+        self.rejected.into_iter().for_each(count_rejected);
+    }
+
+    /// Headers that say when it is worth coming back.
+    pub(in crate::http) fn retry_headers(&self) -> Option<[(HeaderName, u64); 2]> {
+        // Both rounded up, one from the other: nobody comes back before the time, and they agree.
+        let millis = self.retry_after?.as_nanos().div_ceil(1_000_000) as u64;
+        Some([(header::RETRY_AFTER, millis.div_ceil(1000)), (RETRY_AFTER_MS, millis)])
+    }
+}
+
 /// The name of this request.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct RequestName(Arc<str>);
@@ -62,6 +72,11 @@ impl RequestName {
     pub(in crate::http) fn of(request: &HttpRequest) -> Arc<str> {
         request.extensions().get::<RequestName>().map_or_else(|| draw().into(), |name| name.0.clone())
     }
+}
+
+/// Names another request of a connection that carries several with one head.
+pub(in crate::http) fn name_anew(request: &HttpRequest) {
+    request.extensions_mut().insert(RequestName(draw().into()));
 }
 
 /// Names each request and puts the name into its reply, whatever that is. A stream to a client of HTTP/1.0, which knows

@@ -7,7 +7,7 @@ use crate::text::RawJson;
 use crate::turn::caller::TurnCaller;
 use crate::turn::error::TurnError;
 use crate::turn::hosted::{Hosted, ToolList};
-use crate::turn::options::{AskedCalls, ChatRequest, McpRequest};
+use crate::turn::options::{ChatRequest, McpRequest};
 use crate::turn::services::TurnServices;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -40,6 +40,13 @@ pub async fn host_tools(
 
 /// The server that a request names.
 fn server_of(services: &TurnServices, caller: &TurnCaller, asked: &McpRequest) -> Result<Arc<McpServer>, TurnError> {
+    if let Some(requested) = &asked.requested {
+        return services.tools.requested(&caller.tools, &asked.server, requested).map_err(|(name, why)| {
+            let field = format!("{}.{name}", asked.field);
+            let message = format!("`{field}` {why}");
+            TurnError::coded(field, message, "mcp_server_not_allowed")
+        });
+    }
     services.tools.server(caller.account, &caller.tools, &asked.server).ok_or_else(|| {
         let shown: String = asked.server.chars().take(64).collect();
         let field = format!("{}.server_label", asked.field);
@@ -73,11 +80,7 @@ fn host(chat: &mut ChatRequest, tool: &Arc<ServerTool>, asked: &McpRequest) -> R
         let message = format!("`tools` are more than {TOOLS_MAX} with those of {}", asked.server);
         return Err(TurnError::coded("tools", message, "too_many_entries"));
     }
-    let asks = match &asked.asks {
-        AskedCalls::None => false,
-        AskedCalls::All => true,
-        AskedCalls::Of(names) => names.contains(&tool.name),
-    };
+    let asks = asked.asks.have(&tool.name) || (asked.requested.is_some() && !asked.waived.have(&tool.name));
     let hosted = Hosted::Mcp { tool: tool.clone(), asks: asks || tool.asks() };
     let name = hosted.name();
     let tools = chat.tools.get_or_insert_default();

@@ -117,7 +117,7 @@ pub(super) async fn run(
     // A client may leave while it runs, and the server may have done it all the same.
     let deed = services.tools.audit.begin(AuditRecord { approved, ..recorded(caller, tool, &hash, "") });
     let answer = tool.server.call(&tool.name, arguments.clone()).await;
-    let server = tool.server.name().to_owned();
+    let server = tool.server.label().to_owned();
     ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
     deed.ends(CallOutcome::of(&answer).name());
     answer
@@ -170,7 +170,7 @@ fn recorded<'a>(caller: &'a TurnCaller, tool: &'a ServerTool, arguments: &'a str
         account: Some(caller.account),
         request: Some(&caller.name),
         arguments: Some(arguments),
-        ..AuditRecord::own("tool.call", Some(&tool.shown), outcome)
+        ..AuditRecord::own("tool.call", Some(&tool.audited), outcome)
     }
 }
 

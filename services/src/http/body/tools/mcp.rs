@@ -1,10 +1,11 @@
-//! The tool `mcp`: a server of the operator's file, whose tools the service runs itself. A request names it, says
-//! which of its tools may be called and which calls wait for an approval. It does not say where the server is, nor who
-//! may use it.
+//! The tool `mcp`: a server whose tools the service runs itself. A request names it, says which of its tools may be
+//! called and which calls wait for an approval. Where the server is the operator's file says, or the request itself as
+//! far as the operator lets it; who may use it no request says.
 
+use crate::hosted::{RequestedServer, Secret};
 use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
-use crate::limits::{MCP_SERVERS_MAX, TOOLS_MAX};
+use crate::limits::{MCP_AUTHORIZATION_BYTES_MAX, MCP_SERVERS_MAX, MCP_URL_BYTES_MAX, TOOLS_MAX};
 use crate::text::template::written;
 use crate::text::{Message, Role};
 use crate::turn::options::{AskedCalls, McpRequest};
@@ -39,18 +40,45 @@ fn one(path: &str, tool: &Json) -> Result<McpRequest, ApiError> {
     fields.string("type")?;
     let label = fields.path("server_label");
     let server = fields.string("server_label")?.ok_or_else(|| missing(&label, "the name of a server"))?;
-    for name in ["server_url", "connector_id", "tunnel_id"] {
+    for name in ["connector_id", "tunnel_id"] {
         fields
             .refuse(name, "is not supported: the operator's file names the servers, and `server_label` one of them")?;
     }
+    let requested = requested(&mut fields)?;
     for name in ["authorization", "headers"] {
         fields.refuse(name, "is not supported: what a server wants to know stands in the operator's file")?;
     }
     let (allowed, read_only) = allowed(&mut fields)?;
-    let asks = asked(&mut fields)?;
+    let (asks, waived) = asked(&mut fields)?;
     // Words for models that load tools later, or about the server.
     fields.ignore_rest();
-    Ok(McpRequest { field: path.to_owned(), server, allowed, read_only, asks })
+    Ok(McpRequest { field: path.to_owned(), server, allowed, read_only, asks, waived, requested })
+}
+
+/// Where the server is and what it is told of the caller, if the request says it.
+fn requested(fields: &mut Fields) -> Result<Option<RequestedServer>, ApiError> {
+    let Some(url) = short(fields, "server_url", MCP_URL_BYTES_MAX)? else { return Ok(None) };
+    let authorization = short(fields, "authorization", MCP_AUTHORIZATION_BYTES_MAX)?;
+    let path = fields.path("authorization");
+    if authorization.as_ref().is_some_and(|text| text.is_empty() || !text.chars().all(|c| matches!(c, ' '..='~'))) {
+        let message = format!("`{path}` must be a token of printable ASCII characters");
+        return Err(ApiError::invalid(&path, message));
+    }
+    Ok(Some(RequestedServer { url, authorization: authorization.as_deref().map(Secret::new) }))
+}
+
+/// A string of at most so many bytes, which no error shows.
+fn short(fields: &mut Fields, name: &'static str, max: usize) -> Result<Option<String>, ApiError> {
+    let path = fields.path(name);
+    match fields.any(name) {
+        None => Ok(None),
+        Some(Json::String(text)) if text.len() <= max => Ok(Some(text)),
+        Some(Json::String(text)) => {
+            let message = format!("`{path}` may have {max} bytes, got {}", text.len());
+            Err(ApiError::invalid(&path, message))
+        }
+        Some(_) => Err(ApiError::invalid(&path, format!("`{path}` must be a string"))),
+    }
 }
 
 /// Which tools may be called: names, or an object with names and whether they have to be read-only.
@@ -70,19 +98,20 @@ fn allowed(fields: &mut Fields) -> Result<(Option<Vec<String>>, bool), ApiError>
     }
 }
 
-/// Which calls wait for an approval. This can add to what the operator wants, and take nothing from it.
-fn asked(fields: &mut Fields) -> Result<AskedCalls, ApiError> {
+/// Which calls wait for an approval, and which need not. This can add to what the operator wants, and takes nothing
+/// from it.
+fn asked(fields: &mut Fields) -> Result<(AskedCalls, AskedCalls), ApiError> {
     let (path, wanted) = (fields.path("require_approval"), "\"always\", \"never\" or an object");
     match fields.any("require_approval") {
-        None => Ok(AskedCalls::None),
-        Some(Json::String(word)) if word == "always" => Ok(AskedCalls::All),
-        Some(Json::String(word)) if word == "never" => Ok(AskedCalls::None),
+        None => Ok((AskedCalls::None, AskedCalls::None)),
+        Some(Json::String(word)) if word == "always" => Ok((AskedCalls::All, AskedCalls::None)),
+        Some(Json::String(word)) if word == "never" => Ok((AskedCalls::None, AskedCalls::All)),
         Some(object @ Json::Object(_)) => {
             let mut filter = Fields::nested(path, object)?;
-            let always = listed(&mut filter, "always")?;
-            listed(&mut filter, "never")?;
+            let calls = |names: Option<Vec<String>>| names.map_or(AskedCalls::None, AskedCalls::Of);
+            let (always, never) = (listed(&mut filter, "always")?, listed(&mut filter, "never")?);
             filter.finish()?;
-            Ok(always.map_or(AskedCalls::None, AskedCalls::Of))
+            Ok((calls(always), calls(never)))
         }
         Some(other) => Err(wrong_type(&path, wanted, &other)),
     }
@@ -140,16 +169,30 @@ mod tests {
     }
 
     #[test]
-    fn no_request_says_where_a_server_is_or_what_it_is_told() {
-        for (field, value) in [
-            ("server_url", json!("http://169.254.169.254/")),
-            ("connector_id", json!("connector_gmail")),
-            ("authorization", json!("token")),
-            ("headers", json!({"a": "b"})),
+    fn a_request_may_say_where_a_server_is_and_a_token_for_it_which_no_error_shows() {
+        for (fields, field) in [
+            (json!({"connector_id": "connector_gmail"}), "connector_id"),
+            (json!({"authorization": "token"}), "authorization"),
+            (json!({"headers": {"a": "b"}}), "headers"),
+            (json!({"server_url": "https://a.test/", "headers": {"a": "b"}}), "headers"),
+            (json!({"server_url": 7}), "server_url"),
+            (json!({"server_url": "x".repeat(MCP_URL_BYTES_MAX + 1)}), "server_url"),
+            (json!({"server_url": "https://a.test/", "authorization": ["token"]}), "authorization"),
+            (json!({"server_url": "https://a.test/", "authorization": "token\r\nx: y"}), "authorization"),
+            (json!({"server_url": "https://a.test/", "authorization": "token".repeat(2000)}), "authorization"),
         ] {
-            let error = read(json!({"type": "mcp", "server_label": "a", field: value})).unwrap_err();
-            assert_eq!(error.param.as_deref(), Some(&*format!("tools[0].{field}")));
+            let mut tool = json!({"type": "mcp", "server_label": "a"});
+            tool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let error = read(tool).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(&*format!("tools[0].{field}")), "{fields}");
+            assert!(!error.message.contains("token\r"), "{}", error.message);
         }
+        let tool = json!({"type": "mcp", "server_label": "a", "server_url": "https://a.test/mcp",
+            "authorization": "token", "require_approval": {"never": {"tool_names": ["r"]}}});
+        let McpRequest { requested, waived, .. } = read(tool).unwrap();
+        assert_eq!(waived, AskedCalls::Of(vec!["r".into()]));
+        assert_eq!(requested.as_ref().map(|server| server.url.as_str()), Some("https://a.test/mcp"));
+        assert!(!format!("{requested:?}").contains("token"));
         let error = read(json!({"type": "mcp"})).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("tools[0].server_label"));
         let error = read(json!({"type": "mcp", "server_label": "a", "require_approval": "sometimes"})).unwrap_err();

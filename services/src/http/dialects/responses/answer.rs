@@ -8,13 +8,13 @@ use crate::citations::Citation;
 use crate::clock::unix_seconds;
 use crate::hosted::is_approval_id;
 use crate::http::reply::citations::{citation_of, search_result};
-use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
+use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event, json, still_here};
 use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
 use crate::http::reply::server_items::{file_search_call, mcp_call, run_status, web_search_call, web_status};
 use crate::http::reply::tokens;
 use crate::http::wire::error::ApiError;
 use crate::turn::ToldTools;
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
@@ -34,6 +34,31 @@ pub(super) struct ResponseFormat {
     pub shows_urls: bool,
     /// Takes the response when it is whole, if it is to be kept.
     pub keep: Option<KeepResponse>,
+    /// How events stand in a stream.
+    pub wire: EventWire,
+    /// The conversation is read, and nothing is answered.
+    pub warms: bool,
+}
+
+/// How events stand in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventWire {
+    /// As server-sent events, with names.
+    Sse,
+    /// Each in a line of its own, as the messages of a socket are made of; an empty line when there is nothing to say.
+    Lines,
+}
+
+impl EventWire {
+    fn write(self, out: &mut BytesMut, name: &str, data: &Map<String, Value>) {
+        match self {
+            Self::Sse => event(out, Some(name), data),
+            Self::Lines => {
+                json(out, data);
+                out.put_u8(b'\n');
+            }
+        }
+    }
 }
 
 /// Keeps a response under its id. False if it could not.
@@ -71,7 +96,7 @@ impl Frames for ResponseAnswer {
     fn opening(&mut self, out: &mut BytesMut) {
         let response = self.response("in_progress", Value::Null);
         let (searches, before) = (std::mem::take(&mut self.begun.searches), self.told_before());
-        let mut events = EventWriter { out, next: &mut self.next };
+        let mut events = EventWriter { wire: self.about.wire, out, next: &mut self.next };
         events.tell("response.created", [("response", response.clone())]);
         events.tell("response.in_progress", [("response", response)]);
         let items = Items::of(&self.about, &self.begun, false);
@@ -84,22 +109,33 @@ impl Frames for ResponseAnswer {
     }
 
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
+        if self.about.warms && !matches!(output, Output::End(_) | Output::Failed(_) | Output::Refused(_)) {
+            return Ok(());
+        }
         // Then the item that ends with it is cut too.
         let cut = matches!(output, Output::Finished { reason: Finish::Length, .. });
         let items = Items::of(&self.about, &self.begun, cut);
-        let mut events = EventWriter { out, next: &mut self.next };
+        let mut events = EventWriter { wire: self.about.wire, out, next: &mut self.next };
         if let Some(account) = self.parts.take(output, |step| items.frame(step, &mut events))? {
             let response = self.ended(&account);
             let name = if self.is_cut() { "response.incomplete" } else { "response.completed" };
-            EventWriter { out, next: &mut self.next }.tell(name, [("response", response)]);
+            EventWriter { wire: self.about.wire, out, next: &mut self.next }.tell(name, [("response", response)]);
         }
         Ok(())
+    }
+
+    fn still_here(&mut self, out: &mut BytesMut) {
+        match self.about.wire {
+            EventWire::Sse => still_here(out),
+            EventWire::Lines => out.put_u8(b'\n'),
+        }
     }
 
     fn error(&mut self, error: &ApiError, out: &mut BytesMut) {
         let mut response = self.response("failed", Value::Null);
         response["error"] = json!({"code": "server_error", "message": error.message});
-        EventWriter { out, next: &mut self.next }.tell("response.failed", [("response", response)]);
+        EventWriter { wire: self.about.wire, out, next: &mut self.next }
+            .tell("response.failed", [("response", response)]);
     }
 }
 
@@ -169,6 +205,7 @@ impl ResponseAnswer {
 
 /// Where events go, and their numbers.
 struct EventWriter<'a> {
+    wire: EventWire,
     out: &'a mut BytesMut,
     next: &'a mut u64,
 }
@@ -178,7 +215,7 @@ impl EventWriter<'_> {
         let head = [("type", json!(name)), ("sequence_number", json!(*self.next))];
         *self.next += 1;
         let all = head.into_iter().chain(fields).map(|(k, v)| (k.to_owned(), v));
-        event(self.out, Some(name), &all.collect::<Map<_, _>>());
+        self.wire.write(self.out, name, &all.collect());
     }
 }
 

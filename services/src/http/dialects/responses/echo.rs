@@ -45,9 +45,13 @@ pub(super) fn complete(echo: &mut Map<String, Json>, sampling: &SamplingParams) 
     echo.entry("metadata").or_insert_with(|| json!({}));
 }
 
-/// A declared tool. A function has all its fields.
+/// A declared tool. A function has all its fields, and a server not what it is told of the caller: a response is kept
+/// longer than its request.
 pub(super) fn tool(declared: &Json) -> Json {
     let mut tool = written::plain(declared);
+    if let Some(tool) = tool.as_object_mut() {
+        tool.shift_remove("authorization");
+    }
     let function = tool.as_object_mut().filter(|tool| tool.get("type").is_some_and(|kind| kind == "function"));
     if let Some(function) = function {
         for name in ["description", "parameters", "strict"] {

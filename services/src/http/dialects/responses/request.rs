@@ -22,6 +22,8 @@ pub struct ResponsesBody {
     pub(super) fields: Fields,
     /// The response that this one goes on from.
     pub previous: Option<String>,
+    /// The conversation is to be read, and nothing to be answered.
+    pub(super) warms: bool,
 }
 
 /// A request for a response, checked.
@@ -41,6 +43,8 @@ pub struct ResponsesRequest {
     pub shows_urls: bool,
     /// Tools in a namespace: what the model calls them, and the namespace and name that the client does.
     pub namespaces: HashMap<String, (String, String)>,
+    /// Read the conversation, and answer nothing.
+    pub warms: bool,
     /// What the response says of its request.
     pub echo: Map<String, Json>,
 }
@@ -77,6 +81,8 @@ const NAMES: [(&str, &str); 5] = [
 ];
 /// Tools that other services run themselves. The model is not told of them, as if there were none.
 const SERVERS_TOOLS: [&str; 3] = ["web_search", "image_generation", "tool_search"];
+/// What a message of a socket asks for.
+const CREATE: &str = "response.create";
 /// The log-probabilities of an answer's text.
 const LOGPROBS: &str = "message.output_text.logprobs";
 /// The passages that a search of files found.
@@ -91,12 +97,31 @@ impl ResponsesBody {
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let previous = fields.string("previous_response_id")?;
-        Ok(Self { fields, previous })
+        Ok(Self { fields, previous, warms: false })
+    }
+
+    /// Reads a message of a socket: a body with its `type`, whose answer comes as events in any case.
+    pub(super) fn of_message(message: &[u8]) -> Result<Self, ApiError> {
+        let mut body = Self::read(message)?;
+        let fields = &mut body.fields;
+        match fields.string("type")?.as_deref() {
+            Some(CREATE) => {}
+            Some(other) => {
+                let shown: String = other.chars().take(64).collect();
+                return Err(ApiError::unsupported("type", format!("`type` must be \"{CREATE}\", got {shown:?}")));
+            }
+            None => return Err(missing("type", &format!("\"{CREATE}\""))),
+        }
+        fields.fixed("stream", true, "answers on a WebSocket come as events")?;
+        fields.refuse("stream_id", "is not supported: the requests of a WebSocket run one after the other")?;
+        body.warms = fields.bool("generate")? == Some(false);
+        fields.set("stream", true.into());
+        Ok(body)
     }
 
     /// Checks the rest. `before` are the items of the conversation up to here.
     pub fn checked(self, before: Vec<Json>, limits: &ModelLimits) -> Result<ResponsesRequest, ApiError> {
-        let Self { mut fields, previous } = self;
+        let Self { mut fields, previous, warms } = self;
         let addressee = take_model(&mut fields, limits)?;
         let mut echo = echo::as_it_came(&fields);
         echo.insert("previous_response_id".into(), previous.into());
@@ -109,6 +134,10 @@ impl ResponsesBody {
         chat.extend(fields.same(&OURS));
         if let Some(max) = fields.any("max_output_tokens") {
             chat.insert("max_tokens".into(), max);
+        }
+        if warms {
+            // The fewest that a generation has. It is not shown.
+            chat.insert("max_tokens".into(), 1.into());
         }
         let included = included(&mut fields)?;
         let top_logprobs = fields.integer("top_logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?;
@@ -125,11 +154,16 @@ impl ResponsesBody {
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
         let chat = chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?;
+        if warms && let Some(pipeline) = &chat.pipeline {
+            let message =
+                format!("`generate` must be true for the pipeline `{}`: it has no prompt of its own", pipeline.name);
+            return Err(ApiError::unsupported("generate", message));
+        }
         let chat = ChatRequest { remembered: store, ..chat };
         echo::complete(&mut echo, &chat.generation.spec.engine.sampling);
         let items = before.into_iter().chain(new).collect();
         let Included { results: shows_results, urls: shows_urls, .. } = included;
-        Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, echo })
+        Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, warms, echo })
     }
 }
 

@@ -1,7 +1,8 @@
 //! `/v1/responses`, as OpenAI's clients send it: answered, kept for a while, shown and removed.
 
-use super::answer::{KeepResponse, ResponseFormat, response_of};
+use super::answer::{EventWire, KeepResponse, ResponseFormat, response_of};
 use super::compaction::CompactionFormat;
+use super::memory::SocketMemory;
 use super::references::refers_to_at_most;
 use super::request::{ResponsesBody, ResponsesRequest};
 use crate::clock::unix_seconds;
@@ -15,7 +16,6 @@ use crate::http::intake::written::written;
 use crate::http::reply::converse::{converse, prompt_of_chat};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{database_error, unavailable};
-use crate::http::wire::routing::{only, read, several};
 use crate::limits;
 use crate::responses::KeptResponse;
 use crate::turn::options::ChatRequest;
@@ -28,39 +28,55 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is done with responses.
-pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(only("/v1/responses", "POST", web::post().to(create)))
-        .service(only("/v1/responses/compact", "POST", web::post().to(compact)))
-        .service(only("/v1/responses/input_tokens", "POST", web::post().to(input_tokens)))
-        .service(only("/v1/responses/{id}/input_items", "GET", read().to(input_items)))
-        .service(several("/v1/responses/{id}", "GET, DELETE").route(read().to(show)).route(web::delete().to(delete)));
+/// `POST /v1/responses`: answers a conversation and keeps the answer if that is asked for.
+pub(super) async fn create(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = asked(&app, &request, payload, ResponsesBody::read).await?;
+    answered(&app, &request, asked, None).await
 }
 
-/// `POST /v1/responses`: answers a conversation and keeps the answer if that is asked for.
-async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let ParsedBody { asked, bytes, room } = asked(&app, &request, payload, ResponsesBody::read).await?;
-    let (asked, format) = formatted(&app, &request, asked);
-    converse(&app, &request, ParsedBody { asked, bytes, room }, format, "resp_").await.map_err(of_input)
+/// Answers a request for a response, which a socket remembers.
+pub(super) async fn answered(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    asked: ParsedBody<ResponsesRequest>,
+    memory: Option<&SocketMemory>,
+) -> Result<HttpResponse, ApiError> {
+    let ParsedBody { asked, bytes, room } = asked;
+    let (asked, format) = formatted(app, request, asked, memory);
+    converse(app, request, ParsedBody { asked, bytes, room }, format, "resp_").await.map_err(of_input)
 }
 
 /// `POST /v1/responses/compact`: a summary in the place of a conversation.
-async fn compact(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn compact(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
     let read = |body: &[u8]| ResponsesBody::read(body)?.compacted();
     let ParsedBody { asked, bytes, room } = asked(&app, &request, payload, read).await?;
-    let (asked, format) = formatted(&app, &request, asked);
+    let (asked, format) = formatted(&app, &request, asked, None);
     let format = CompactionFormat(format);
     converse(&app, &request, ParsedBody { asked, bytes, room }, format, "resp_").await.map_err(of_input)
 }
 
 /// A request for a turn, and the form of its response.
-fn formatted(app: &web::Data<App>, request: &HttpRequest, asked: ResponsesRequest) -> (ChatRequest, ResponseFormat) {
-    let ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, mut echo } = asked;
+fn formatted(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    asked: ResponsesRequest,
+    memory: Option<&SocketMemory>,
+) -> (ChatRequest, ResponseFormat) {
+    let ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, warms, mut echo } =
+        asked;
     let listed = listed_servers(&items);
-    let keep = if store { keep(app, request, &items) } else { None };
-    echo.insert("store".into(), keep.is_some().into());
-    (chat, ResponseFormat { echo, namespaces, thoughts, shows_results, shows_urls, listed, keep })
+    let keep = if store || memory.is_some() { keep(app, request, &items, (store, memory)) } else { None };
+    echo.insert("store".into(), (store && keep.is_some()).into());
+    let wire = if memory.is_some() { EventWire::Lines } else { EventWire::Sse };
+    (chat, ResponseFormat { echo, namespaces, thoughts, shows_results, shows_urls, listed, keep, wire, warms })
 }
 
 /// Servers whose tools an item of the conversation lists.
@@ -70,7 +86,7 @@ fn listed_servers(items: &[Value]) -> HashSet<String> {
 }
 
 /// `POST /v1/responses/input_tokens`: how many tokens a request's prompt has, without an answer.
-async fn input_tokens(
+pub(super) async fn input_tokens(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -81,13 +97,17 @@ async fn input_tokens(
 }
 
 /// `GET /v1/responses/{id}`: as it was answered.
-async fn show(app: web::Data<App>, request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn show(
+    app: web::Data<App>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let stored = find(&app, Caller::of(&request).key, &id)?.ok_or_else(|| no_such(&id))?;
     Ok(HttpResponse::Ok().content_type("application/json").body(stored.response.to_vec()))
 }
 
 /// `GET /v1/responses/{id}/input_items`: the conversation before it, a page at a time.
-async fn input_items(
+pub(super) async fn input_items(
     app: web::Data<App>,
     request: HttpRequest,
     id: web::Path<String>,
@@ -147,7 +167,11 @@ fn shown(response: &str, at: usize, mut item: Value) -> Value {
 }
 
 /// `DELETE /v1/responses/{id}`. It is removed from the disk too when this answers.
-async fn delete(app: web::Data<App>, request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn delete(
+    app: web::Data<App>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let within = Duration::from_secs(limits::RESPONSE_REMOVE_SECONDS);
     let removed = app.responses.remove(Caller::of(&request).key, &id, unix_seconds());
     let removed = actix_rt::time::timeout(within, removed).await.map_err(|_| disk_is_slow(within))?;
@@ -189,10 +213,25 @@ async fn asked(
     payload: web::Payload,
     read: fn(&[u8]) -> Result<ResponsesBody, ApiError>,
 ) -> Result<ParsedBody<ResponsesRequest>, ApiError> {
+    let parsed = take(app, request, payload, move |body, _| read(body)).await?;
+    continued(app, request, parsed, None).await
+}
+
+/// Puts a body behind what was said before it, in a response that is kept or that its socket remembers.
+pub(super) async fn continued(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    parsed: ParsedBody<ResponsesBody>,
+    memory: Option<&SocketMemory>,
+) -> Result<ParsedBody<ResponsesRequest>, ApiError> {
     let (owner, holder) = (Caller::of(request).key, app.holder(request));
-    let ParsedBody { asked: body, bytes, mut room } = take(app, request, payload, move |body, _| read(body)).await?;
+    let ParsedBody { asked: body, bytes, mut room } = parsed;
+    let remembered = memory.zip(body.previous.as_deref()).and_then(|(memory, id)| memory.take(id));
     let (body, named) = referred(app, owner, body)?;
-    let stored = body.previous.as_deref().map(|id| previous(app, owner, id)).transpose()?;
+    let stored = match remembered {
+        None => body.previous.as_deref().map(|id| previous(app, owner, id)).transpose()?,
+        remembered => remembered,
+    };
     let bytes = bytes + stored.as_ref().map_or(0, |stored| stored.items.len() + stored.response.len());
     let bytes = bytes + named.iter().map(|named| named.response.len()).sum::<usize>();
     for named in &named {
@@ -249,17 +288,25 @@ fn said(stored: &KeptResponse) -> Vec<Value> {
     items
 }
 
-/// What keeps a response when it is whole, with the items before it. `None` where there is no room for them meanwhile,
-/// or where the conversation is larger than any body may be.
-fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<KeepResponse> {
+/// What keeps a response when it is whole, with the items before it: in the store, in a socket's memory, or in both.
+/// `None` where there is no room for them meanwhile, or where the conversation is larger than any body may be.
+fn keep(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    items: &[Value],
+    (store, memory): (bool, Option<&SocketMemory>),
+) -> Option<KeepResponse> {
     let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
     let share: Share = app.bodies.room.take(app.holder(request), items.len())?;
-    let (app, owner) = (app.clone(), Caller::of(request).key);
+    let (app, owner, memory) = (app.clone(), Caller::of(request).key, memory.cloned());
     (items.len() <= app.bodies.bytes_max).then(|| {
         Box::new(move |id: &str, response: &Value| {
             let stored = KeptResponse { items, response: response.to_string().into_bytes().into() };
-            let kept = app.responses.put(owner, id, stored, unix_seconds());
-            if !kept {
+            if let Some(memory) = memory {
+                memory.put(id, stored.clone());
+            }
+            let kept = store && app.responses.put(owner, id, stored, unix_seconds());
+            if store && !kept {
                 tracing::warn!(
                     response = id,
                     "a response was not kept: it is too large, too many come at once, or the disk takes none"

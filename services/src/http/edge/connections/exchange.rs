@@ -166,6 +166,15 @@ impl Exchange {
         }
     }
 
+    /// The connection is another protocol's from now on: all that comes is content, and whoever speaks that protocol
+    /// knows how long the client may take for it.
+    pub(super) fn upgraded(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.framing.goes_on();
+        (state.reads, state.deadline) = (true, None);
+        state.wake();
+    }
+
     /// The handler has read so many bytes of content.
     pub(super) fn took(&self, bytes: usize) {
         let mut state = self.state.borrow_mut();

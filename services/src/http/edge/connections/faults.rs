@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What a client did wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientFault {
+pub(in crate::http::edge) enum ClientFault {
     /// Its bytes are no HTTP.
     Malformed,
     /// Its head is too long.
@@ -73,7 +73,7 @@ impl FaultCount {
 }
 
 /// Counts one, with the words of the library that found it.
-pub(super) fn count(fault: ClientFault, words: Option<&dyn Display>) {
+pub(in crate::http::edge) fn count(fault: ClientFault, words: Option<&dyn Display>) {
     ::metrics::counter!(metrics::CLIENT_FAULTS, "fault" => fault.name()).increment(1);
     let told = TOLD.lock()[fault as usize].another(Instant::now());
     if let Some(connections) = told.filter(|_| fault != ClientFault::Broken) {

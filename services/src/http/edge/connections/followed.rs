@@ -7,7 +7,7 @@ use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::error::PayloadError;
-use actix_web::http::ConnectionType;
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::middleware::Next;
 use bytes::Bytes;
 use futures_util::Stream;
@@ -35,7 +35,9 @@ pub(in crate::http) async fn follow(
         request.set_payload(Payload::Stream { payload: Box::pin(content) });
     }
     let mut reply = next.call(request).await?;
-    if exchange.has_long_head() {
+    if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
+        exchange.upgraded();
+    } else if exchange.has_long_head() {
         reply.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     Ok(reply.map_body(|_, body| {

@@ -73,6 +73,11 @@ impl Framing {
         self.part
     }
 
+    /// From now on all that comes belongs to the request.
+    pub(super) fn goes_on(&mut self) {
+        self.part = FramingState::Endless;
+    }
+
     /// Goes on by these bytes, at most to the end of the request.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Consumed {
         let mut taken = Consumed::default();

@@ -3,7 +3,7 @@
 mod connection;
 mod door;
 mod exchange;
-mod faults;
+pub(in crate::http::edge) mod faults;
 pub(in crate::http) mod followed;
 mod framing;
 pub(in crate::http) mod listener;
