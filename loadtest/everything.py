@@ -7,8 +7,8 @@
 
 USERS threads send one request after another: chats, thoughts, forms, tools, documents, several choices, log-probabilities, predictions,
 decisions, answers that cite documents or the files of a vector store, whose model may write the queries, searches over MCP, streams, clients
-that leave, adapters by turns, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses), Anthropic, Ollama and llama.cpp. A third
-of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
+that leave, adapters by turns, corrections of answers, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses also over a
+WebSocket), Anthropic, Ollama, llama.cpp and vLLM (token ids). A third of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
 
 - no request has ended for STALL_SECONDS, or /health is not 200 within that time,
 - an answer of the fixed set has other bytes than before, or a form's answer does not have that form,
@@ -34,12 +34,14 @@ import threading
 import time
 import urllib.parse
 
+import websocket
+
 STALL_SECONDS, START_SECONDS, SETTLE_SECONDS, REPLY_SECONDS = 10, 600, 60, 300
 FIXED, FIXED_SHARE = 80, 1 / 3
 # Members of a reply that name it, count what a cache spared, or time it.
 VOLATILE = {"id", "created", "created_at", "completed_at", "call_id", "item_id", "tool_use_id", "usage", "timings", "system_fingerprint", "total_duration",
             "load_duration", "prompt_eval_duration", "eval_duration", "prompt_eval_count", "tokens_cached", "tokens_evaluated", "generation_settings",
-            "id_slot", "slot_id", "metadata", "prompt_progress", "model"}
+            "id_slot", "slot_id", "metadata", "prompt_progress", "model", "request_id"}
 WORDS = ("harbour master wrote down each ship that came in with the tide and what it carried wool salt timber which of four long piers had "
          "room before evening bell seven nine two").split()
 SCHEMAS = [
@@ -52,7 +54,7 @@ SCHEMAS = [
 TOOL = {"name": "weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
 # Of a service that is started here: a workflow, a server of tools, and more adapters than it has slots for.
 PIPELINE, SERVER, ADAPTERS = "twice", "notes", ["first", "second", "third"]
-CHAT = "/v1/chat/completions"
+CHAT, TOKEN_IDS = "/v1/chat/completions", "/inference/v1/generate"
 
 
 class Request:
@@ -68,9 +70,10 @@ class Maker:
     def __init__(self, model, max_words, store=None, own=False):
         self.model, self.max_words, self.store = model, max_words, store
         self.kinds = [self.plain, self.plain, self.thinking, self.form, self.tools, self.documents, self.choices, self.logprobs, self.streamed, self.leaving,
-                      self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama, self.cited, self.decisions]
+                      self.prediction, self.stop, self.anthropic, self.responses, self.socket, self.completion, self.ollama, self.llama, self.token_ids,
+                      self.cited, self.decisions]
         self.kinds += [self.searched, self.written, self.mcp] if store else []
-        self.kinds += [self.piped, self.hosted, self.adapted] if own else []
+        self.kinds += [self.piped, self.hosted, self.adapted, self.corrected] if own else []
 
     def any(self, rng):
         return rng.choice(self.kinds)(rng)
@@ -85,6 +88,8 @@ class Maker:
             request.body["options"]["seed"] = number
         elif request.path in (CHAT, "/v1/completions", "/completion"):
             request.body["seed"] = number
+        elif request.path == TOKEN_IDS:
+            request.body["sampling_params"]["seed"] = number
         elif request.path not in ("/v1/decisions", "/mcp"):  # which draw nothing
             request.body["temperature"] = 0
         return request
@@ -191,6 +196,18 @@ class Maker:
 
     def responses(self, rng):
         return Request("responses", "/v1/responses", {"model": self.model, "input": self.question(rng), "max_output_tokens": rng.choice([16, 40, 150])})
+
+    def socket(self, rng):
+        request = self.responses(rng)
+        return Request("socket", request.path, request.body)
+
+    def token_ids(self, rng):
+        sampling = {"max_tokens": rng.choice([1, 40, 150]), "temperature": rng.choice([0, 0.7])}
+        ids = [rng.randrange(256, 4000) for _ in range(rng.choice([1, 60, 700]))]
+        return Request("token_ids", TOKEN_IDS, {"model": self.model, "token_ids": ids, "sampling_params": sampling})
+
+    def corrected(self, rng):
+        return self.chat("corrected", rng)
 
     def completion(self, rng):
         return Request("completion", "/v1/completions", {"model": self.model, "prompt": self.words(rng), "max_tokens": rng.choice([1, 40, 400])})
@@ -303,8 +320,10 @@ class Run:
             index = rng.randrange(FIXED) if rng.random() < FIXED_SHARE else None
             request = self.maker.any(rng) if index is None else self.fixed[index]
             try:
-                status, reply = self.fetch("POST", request.path, request.body, request.leaves)
+                status, reply = self.sent(request)
                 self.judge(request, index, status, reply)
+                if request.kind == "corrected" and status == 200:
+                    self.correct(json.loads(reply)["id"])
             except Exception as error:  # noqa: BLE001: whatever a client meets is a failure of the service
                 self.fail(f"{request.kind}: {type(error).__name__}: {error}")
             with self.lock:
@@ -312,6 +331,17 @@ class Run:
                 self.longest_gap, self.last = max(self.longest_gap, now - self.last), now
                 self.ended += 1
                 self.kinds[request.kind] += 1
+
+    def sent(self, request):
+        if request.kind == "socket":
+            return websocket.respond(self.host, request.path, request.body, REPLY_SECONDS)
+        return self.fetch("POST", request.path, request.body, request.leaves)
+
+    def correct(self, answer):
+        """Says of an answer that another would have been right."""
+        status, reply = self.fetch("POST", "/v1/feedback", {"completion_id": answer, "rating": -1, "correction": f"It is written in {answer}."})
+        if status != 200:
+            self.fail(f"a correction got {status}: {reply[:300].decode(errors='replace')}")
 
     def judge(self, request, index, status, reply):
         if status not in (0, 200):
@@ -430,6 +460,7 @@ def service(binary, flags):
         log = pathlib.Path(folder) / "service.log"
         with open(log, "w") as out:
             settings = os.environ | {"CHIMERE_DOCUMENTS__DIRECTORY": str(pathlib.Path(folder) / "documents"), "CHIMERE_MCP__SERVE": "true"}
+            settings |= {"CHIMERE_LEARNING__DIRECTORY": str(pathlib.Path(folder) / "learning"), "CHIMERE_LEARNING__LEARN": "all"}
             settings |= pipeline(pathlib.Path(folder)) | tools(binary, pathlib.Path(folder)) | adapters(binary, pathlib.Path(folder), flags)
             process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out, env=settings)
         try:
