@@ -137,7 +137,7 @@ async fn listen(incoming: &mut Incoming, waiting: &mut VecDeque<RequestBody>, an
 }
 
 impl Responder {
-    /// Responder a message with the events of a response, or with an error after which the client may go on.
+    /// Answers a message with the events of a response, or with an error after which the client may go on.
     async fn answer(&self, message: RequestBody) -> Result<(), SocketEnd> {
         self.renew()?;
         let mut events = match self.events(message).await {
