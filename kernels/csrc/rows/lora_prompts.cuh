@@ -83,10 +83,9 @@ template <class F> __device__ __forceinline__ void shrink_prompt(const Arguments
         if (lane == i) scale = of * __int_as_float(of_row.y);
     }
     const TileOfRows x(args, first);
-    while (left) {
+    for (u32 own = 0; left != 0; left &= ~own) {
         const int adapter = __shfl_sync(~0u, of_row.x, __ffs(left) - 1);
-        const u32 own = __ballot_sync(~0u, of_row.x == adapter);
-        left &= ~own;
+        own = __ballot_sync(~0u, of_row.x == adapter);
         const TileOfA a(args, adapter, first_of_a);
         if (!a.any()) continue;
         float sum[4] = {};
