@@ -13,15 +13,17 @@ class FeedbackTests:
             page = self.page(service.url)
             self.chat(page, "What is 2 + 2?")
             self.answered(page, 1)
-            good = page.get_by_role("button", name="Good answer")
-            good.click()
+            page.get_by_role("button", name="Good answer").click()
             page.wait_for_selector(f"{GROUP} >> text=Kept: a good answer.")
-            assert good.get_attribute("aria-pressed") == "true"
+            page.wait_for_selector("button:has-text('Good answer')[aria-pressed=true]")
             page.get_by_role("button", name="Give the right answer").click()
             field = page.get_by_label("The right answer", exact=True)
-            assert page.evaluate("document.activeElement.tagName") == "TEXTAREA" and field.input_value() == page.inner_text(".turn.assistant .text").strip()
+            page.wait_for_function("() => document.activeElement.tagName === 'TEXTAREA'")
+            rated = json.loads(service.ask("GET", "/v1/learning/mine").body)["data"]
+            assert [example["answer"] for example in rated] == [field.input_value()], f"{rated}, where the field has {field.input_value()!r}"
             page.keyboard.press("Escape")
-            assert page.evaluate("document.activeElement.textContent") == "Give the right answer", "the focus comes back"
+            # The focus comes back.
+            page.wait_for_function("() => document.activeElement.textContent === 'Give the right answer'")
             page.get_by_role("button", name="Give the right answer").click()
             field.fill("It is four.")
             page.get_by_role("button", name="Send it").click()
