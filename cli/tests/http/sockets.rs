@@ -299,12 +299,12 @@ fn a_client_that_reads_nothing_is_given_up() {
     for _ in 0..8 {
         socket.ask(&with(say("LOOP[many words ]"), long.clone()));
     }
-    eventually("the socket is open", || gauge(&server) == 1);
+    eventually("the socket is open", || gauge(&server) > 0);
     eventually("the socket is over", || gauge(&server) == 0);
     server.wait_for_live(0);
 }
 
-/// Sockets that are open as the metrics say.
+/// Sockets that are open as the metrics say, those of other tests among them.
 fn gauge(server: &Server) -> u32 {
     let metrics = get(server.addr, "/metrics");
     let line = metrics.text().lines().find_map(|line| line.strip_prefix("chimere_sockets ").map(str::to_owned));
