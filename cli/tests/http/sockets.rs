@@ -35,6 +35,14 @@ fn text(response: &Value) -> &str {
     response["output"][0]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{response}"))
 }
 
+/// A socket whose first answer has begun, to a request that says `text`.
+fn begun(server: &Server, text: &str) -> Socket {
+    let mut socket = Socket::open(server.addr);
+    socket.ask(&say(text));
+    assert_eq!(socket.message()["type"], "response.created");
+    socket
+}
+
 /// The refusal of a handshake.
 fn no_socket(server: &Server, headers: &[(&str, &str)]) -> Reply {
     let mut stream = connect(server.addr);
@@ -188,9 +196,7 @@ fn a_conversation_is_read_ahead_without_an_answer() {
 fn requests_of_one_socket_run_one_after_the_other_and_pings_are_answered_meanwhile() {
     let server = server();
     server.fake.allow(2);
-    let mut socket = Socket::open(server.addr);
-    socket.ask(&say("SAY[one two three four]"));
-    assert_eq!(socket.message()["type"], "response.created");
+    let mut socket = begun(&server, "SAY[one two three four]");
     server.wait_for_standstill();
     socket.ask(&say("SAY[next]"));
     socket.write(&frame(PING, b"are you there"));
@@ -219,9 +225,7 @@ fn requests_of_one_socket_run_one_after_the_other_and_pings_are_answered_meanwhi
 fn messages_that_wait_are_few() {
     let server = server();
     server.fake.allow(2);
-    let mut socket = Socket::open(server.addr);
-    socket.ask(&say("LOOP[on ]"));
-    assert_eq!(socket.message()["type"], "response.created");
+    let mut socket = begun(&server, "LOOP[on ]");
     for _ in 0..=chimere::limits::SOCKET_MESSAGES_WAITING_MAX {
         socket.ask(&say("SAY[more]"));
     }
@@ -279,9 +283,7 @@ fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
     ] {
         let server = Server::start(Options { slots: 1, ..Options::default() });
         server.fake.allow(5);
-        let mut socket = Socket::open(server.addr);
-        socket.ask(&say("LOOP[words ]"));
-        assert_eq!(socket.message()["type"], "response.created");
+        let socket = begun(&server, "LOOP[words ]");
         server.wait_for_standstill();
         leaves(socket);
         server.wait_for_live(0);
@@ -295,11 +297,11 @@ fn a_client_that_reads_nothing_is_given_up() {
     let (unread, silence) = (Duration::from_millis(200), Duration::from_secs(2));
     let server = Server::start(Options { unread, silence, ..Options::default() });
     let mut socket = Socket::open(server.addr);
+    eventually("the socket is open", || gauge(&server) > 0);
     let long = json!({"max_output_tokens": 1900, "top_logprobs": 20, "include": ["message.output_text.logprobs"]});
     for _ in 0..8 {
         socket.ask(&with(say("LOOP[many words ]"), long.clone()));
     }
-    eventually("the socket is open", || gauge(&server) > 0);
     eventually("the socket is over", || gauge(&server) == 0);
     server.wait_for_live(0);
 }
@@ -386,9 +388,7 @@ fn a_drain_ends_idle_sockets_at_once_and_others_after_their_answer() {
     let server = server();
     let idle = Socket::open(server.addr);
     server.fake.allow(4);
-    let mut busy = Socket::open(server.addr);
-    busy.ask(&say("SAY[these are all my words]"));
-    assert_eq!(busy.message()["type"], "response.created");
+    let mut busy = begun(&server, "SAY[these are all my words]");
     busy.ask(&say("SAY[too late]"));
     let over = server.drain(PATIENCE);
     assert_eq!(idle.closed(), 1001);
