@@ -12,7 +12,7 @@ pub enum WaitReason {
     Budget,
     /// A free state slot.
     Slots,
-    /// Free KV pages.
+    /// Free pages of the KV cache.
     Memory,
 }
 

@@ -62,9 +62,8 @@ impl Prepared {
         let (path, look) = (find_model(config)?, EarlyLook::begin(config.engine.device));
         files::allow(config.limits.connections);
         let ring = keys(config)?;
-        let certificate =
-            Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
-        let tls = certificate.as_ref().map(Certificate::config).transpose().map_err(ServeError::Usage)?;
+        let certificate = certificate(config)?;
+        let tls = certificate.as_ref().map(|one| one.config()).transpose().map_err(ServeError::Usage)?;
         let (audit, listener) = (audit::open(&config.log.audit)?, listen(config, &ring.keys())?);
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
@@ -126,6 +125,11 @@ impl Prepared {
         let hello = hello(config, address, !keys.keys().is_empty(), parts.edge.tls.is_some());
         Ok(Self { parts, renewals: Renewals { keys, certificate, audit }, hello, claims })
     }
+}
+
+/// The certificate that the configuration names, if it names one.
+fn certificate(config: &Config) -> Result<Option<Arc<Certificate>>, ServeError> {
+    Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)
 }
 
 fn hello(config: &Config, address: SocketAddr, guarded: bool, encrypted: bool) -> Hello {

@@ -9,12 +9,12 @@ use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
 const NAME: &str = "lora_shrink";
-/// Of a block, as in the sources.
+/// What a block takes of a launch, as the sources have it.
 struct Block {
     threads: usize,
-    /// Rows of A.
+    /// Rows of A that a block multiplies.
     a: usize,
-    /// Rows of x.
+    /// Rows of x that a block multiplies them with.
     rows: usize,
 }
 

@@ -79,7 +79,7 @@ async fn read_one(
     }
 }
 
-/// The same direction at length 1; of no direction, as it is.
+/// A vector of the given direction and length 1; one without a direction stays as it is.
 fn unit(mut vector: Vec<f32>) -> Vec<f32> {
     let square: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     if square > 0.0 && square.is_finite() {

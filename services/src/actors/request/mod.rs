@@ -104,7 +104,7 @@ impl Outputs {
         self.rx.recv().await
     }
 
-    /// The same for streams.
+    /// What [`Self::next`] does, for whoever polls as a stream.
     pub fn poll_next(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Output>> {
         self.get_mut().rx.poll_recv(cx)
     }

@@ -25,9 +25,9 @@ pub struct Trial {
     pub experts: Option<ExpertCut>,
     /// Lower runs first among the requests of a key.
     pub priority: i32,
-    /// Whose it is, and by when it has to be done.
+    /// The key that asks, and by when the trial has to be done.
     pub terms: Terms,
-    /// Likewise: the answer goes on from what its trial left.
+    /// The part of the cache that the trial is kept in: the answer goes on from there.
     pub cache: Option<CacheScope>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct BoundMoe {
     experts: mlp::BoundMlp,
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
-    /// Likewise where rows may have adapters.
+    /// Everything in one launch, for few rows that may have adapters.
     few_adapted: Option<Rc<ExpertsKernels>>,
     shared: mlp::BoundMlp,
     latent: Option<BoundLatent>,

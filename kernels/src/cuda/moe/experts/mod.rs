@@ -281,10 +281,15 @@ impl ExpertsKernels {
             shared_down_factor: down.factors[1],
             ..self.routing_arguments(device, routing, rows)?
         };
+        self.launch_in_turns(device, &all, rows)
+    }
+
+    /// Enqueues as many launches as `rows` rows take.
+    fn launch_in_turns(&self, device: &Device, all: &Arguments, rows: usize) -> Result<(), CudaError> {
         let [one, some, most] = self.tiling.kernels.map(|k| k.0);
         for first in (0..rows).step_by(most) {
             let n = (rows - first).min(most);
-            let arguments = self.of_rows(&all, first, n);
+            let arguments = self.of_rows(all, first, n);
             let kernel = usize::from(n > one) + usize::from(n > some);
             let grid = Grid { blocks: (self.blocks, 1), threads: self.tiling.threads() };
             // SAFETY: the buffers were found large enough. Before its wait the kernel reads
