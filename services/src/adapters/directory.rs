@@ -32,8 +32,9 @@ impl Default for AdapterSettings {
     }
 }
 
+/// The directory that holds the adapters of a service, with those that are loaded.
 #[derive(Debug)]
-pub(super) struct AdapterDirectory {
+pub struct AdapterDirectory {
     path: PathBuf,
     targets: AdapterTargets,
     names: ServedNames,
@@ -83,7 +84,11 @@ impl Drop for NameClaim {
 }
 
 impl AdapterDirectory {
-    pub(super) fn open(
+    /// The directory at `path`, of adapters for the matrices of a model.
+    ///
+    /// # Errors
+    /// If its file of those who may use them cannot be read.
+    pub fn open(
         path: &Path,
         targets: AdapterTargets,
         names: ServedNames,
@@ -96,7 +101,8 @@ impl AdapterDirectory {
     }
 
     /// Names of the files and directories that are adapters.
-    pub(super) fn files_of(path: &Path) -> Result<Vec<String>, AdapterError> {
+    pub(super) fn files(&self) -> Result<Vec<String>, AdapterError> {
+        let path = &self.path;
         let unreadable = |error: std::io::Error| AdapterError::Refused(format!("{}: {error}", path.display()));
         let mut files = Vec::new();
         for entry in std::fs::read_dir(path).map_err(unreadable)? {

@@ -4,15 +4,11 @@ mod access;
 mod directory;
 mod error;
 
-pub use directory::{AdapterSettings, LoadedAdapter, ReadAdapter};
+pub use directory::{AdapterDirectory, AdapterSettings, LoadedAdapter, ReadAdapter};
 pub use error::AdapterError;
 
 use crate::engram::Asker;
-use crate::names::ServedNames;
 use chimere_engine::adapter::{Adapter, ScaledAdapter};
-use chimere_engine::model::AdapterTargets;
-use directory::AdapterDirectory;
-use std::path::Path;
 use std::sync::Arc;
 
 /// The adapters that are loaded. Clones share them.
@@ -24,20 +20,15 @@ pub struct Adapters {
 }
 
 impl Adapters {
-    /// All adapters of a directory, for the matrices of a model. The name of a directory in PEFT's layout is its
-    /// adapter's, and so is that of a GGUF file without its ending. Hidden files are left out.
+    /// Loads all adapters of a directory. The name of a directory in PEFT's layout is its adapter's, and so is that of
+    /// a GGUF file without its ending. Hidden files are left out.
     ///
     /// # Errors
     /// If the directory cannot be read, or one of its adapters is refused.
-    pub fn open(
-        path: &Path,
-        targets: AdapterTargets,
-        names: ServedNames,
-        settings: AdapterSettings,
-    ) -> Result<Self, AdapterError> {
-        let directory = AdapterDirectory::open(path, targets, names, settings)?;
+    pub fn load_all(directory: AdapterDirectory) -> Result<Self, AdapterError> {
+        let files = directory.files()?;
         let all = Self { directory: Some(Arc::new(directory)), asker: None };
-        for file in AdapterDirectory::files_of(path)? {
+        for file in files {
             all.load(file.strip_suffix(directory::GGUF).unwrap_or(&file), Some(&file))?;
         }
         Ok(all)
@@ -119,9 +110,9 @@ impl Adapters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::NameOwner;
-    use chimere_engine::model;
-    use std::path::PathBuf;
+    use crate::names::{NameOwner, ServedNames};
+    use chimere_engine::model::{self, AdapterTargets};
+    use std::path::{Path, PathBuf};
 
     fn golden() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden")
@@ -129,7 +120,8 @@ mod tests {
 
     fn open(dir: &Path, preset: &str, settings: AdapterSettings) -> Result<Adapters, AdapterError> {
         let targets = AdapterTargets::of(&model::load(&golden().join(preset).join("model.gguf")).unwrap());
-        Adapters::open(dir, targets, ServedNames::of_model(["tiny"].into_iter()), settings)
+        AdapterDirectory::open(dir, targets, ServedNames::of_model(["tiny"].into_iter()), settings)
+            .and_then(Adapters::load_all)
     }
 
     /// A directory with an adapter of the preset `moe`, and the model.

@@ -1,7 +1,7 @@
 //! What answers under names of its own beside the model: adapters and pipelines.
 
 use super::ServeError;
-use crate::adapters::{AdapterSettings, Adapters};
+use crate::adapters::{AdapterDirectory, AdapterSettings, Adapters};
 use crate::config::{Config, PipelineKeys};
 use crate::embedder::Embedder;
 use crate::http::request::ModelLimits;
@@ -35,8 +35,9 @@ fn adapters(config: &Config, model: &Model, names: &ServedNames) -> Result<Adapt
     let refused = |why: String| ServeError::Start(format!("adapters.directory: {why}"));
     let settings =
         AdapterSettings { rank_max: keys.rank_max, host_bytes_max: keys.host_mib << 20, kl_max: keys.kl_max };
-    let opened = Adapters::open(Path::new(&keys.directory), AdapterTargets::of(model), names.clone(), settings);
-    opened.map_err(|e| refused(e.to_string()))
+    let directory =
+        AdapterDirectory::open(Path::new(&keys.directory), AdapterTargets::of(model), names.clone(), settings);
+    directory.and_then(Adapters::load_all).map_err(|e| refused(e.to_string()))
 }
 
 /// The pipelines of the directory that the configuration names.

@@ -5,7 +5,7 @@ use chimere::actors::engine::Build;
 use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
-use chimere::adapters::{AdapterSettings, Adapters};
+use chimere::adapters::{AdapterDirectory, AdapterSettings, Adapters};
 use chimere::clock::Clock;
 use chimere::documents::{DocumentSettings, Documents, PageReader};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
@@ -285,7 +285,7 @@ fn real(options: &Options) -> Build {
 /// Those of the golden model.
 fn adapters(dir: &Path, names: ServedNames, settings: AdapterSettings) -> Adapters {
     let targets = AdapterTargets::of(&model::load(&golden()).unwrap());
-    Adapters::open(dir, targets, names, settings).unwrap()
+    AdapterDirectory::open(dir, targets, names, settings).and_then(Adapters::load_all).unwrap()
 }
 
 /// As the configuration has it but for its directory.
