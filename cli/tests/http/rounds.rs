@@ -130,7 +130,8 @@ fn a_later_prompt_begins_with_the_tokens_of_the_earlier_one_and_its_answer() {
     assert_eq!(prompts, prompts_of(&server, &body), "equal results give equal bytes");
 }
 
-/// The prompts that are read for a chat.
+/// The prompts that are read for a chat. A step in flight when an answer was over may still end after it, so a sequence
+/// without a prompt is one of the chat before.
 fn prompts_of(server: &Server, body: &Value) -> Vec<Vec<u32>> {
     let before = server.fake.launched();
     Client(server.addr, None).post(CHAT, body);
@@ -144,7 +145,7 @@ fn prompts_of(server: &Server, body: &Value) -> Vec<Vec<u32>> {
         known.flatten().collect::<Vec<_>>()
     };
     let seqs: std::collections::BTreeSet<_> = plans.iter().flat_map(|plan| &plan.pieces).map(|p| p.seq).collect();
-    seqs.into_iter().map(read).collect()
+    seqs.into_iter().map(read).filter(|prompt| !prompt.is_empty()).collect()
 }
 
 #[test]
