@@ -402,6 +402,38 @@ impl Setup {
         }
     }
 
+    /// What one of so many replicas has of the threads.
+    ///
+    /// # Errors
+    /// If they cannot share the device.
+    pub fn share(&mut self, replicas: u32) -> Result<(), String> {
+        match self {
+            Setup::Cpu(c) if c.threads < replicas as usize => Err(format!(
+                "engine.replicas is {replicas}, and {} threads cannot be shared among so many; at most that number",
+                c.threads
+            )),
+            Setup::Cpu(c) => {
+                c.threads /= replicas as usize;
+                Ok(())
+            }
+            Setup::Cuda(..) if replicas > 1 => {
+                Err(format!("engine.replicas is {replicas}: several replicas compute on a CPU only as yet"))
+            }
+            Setup::Cuda(..) => Ok(()),
+        }
+    }
+
+    /// What one of so many replicas has of a budget.
+    ///
+    /// # Errors
+    /// If the system does not tell how much memory is free, and the budget is what is free.
+    pub fn budget(&self, budget: Budget, replicas: u32) -> Result<Budget, String> {
+        match (self, replicas) {
+            (Setup::Cuda(..), _) | (_, 1) => Ok(budget),
+            (Setup::Cpu(_), _) => Ok(Budget::Bytes(host_budget(budget)? / u64::from(replicas))),
+        }
+    }
+
     /// With the pages and the room for the prefix cache that were planned.
     pub fn set_room(&mut self, plan: &MemoryPlan) {
         match self {

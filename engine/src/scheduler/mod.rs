@@ -28,7 +28,7 @@ mod stats;
 mod tests;
 
 pub use crate::cache::{
-    CacheTier, FlushedEntries, HostBlocks, PrefixChange, PrefixConfig, PrefixStats, PrefixTotals, StoredUnit,
+    CacheTier, FlushedEntries, HostBlocks, PrefixChange, PrefixConfig, PrefixStats, PrefixTotals, StoredUnit, unit_hash,
 };
 pub use config::SchedulerConfig;
 pub use forecast::Forecast;

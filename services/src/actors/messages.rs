@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Request actor to scheduler actor: please run this. The reply comes before any response header is sent.
-#[derive(Message)]
+#[derive(Message, Clone)]
 #[rtype(result = "Result<(), Refusal>")]
 pub struct Submit {
     /// Checked against the model's limits.

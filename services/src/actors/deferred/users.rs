@@ -92,11 +92,13 @@ mod tests {
     use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
     use crate::actors::live::LiveRequests;
     use crate::actors::messages::{Open, RequestEvent, Submit};
-    use crate::actors::phase::Phase;
-    use crate::actors::scheduler::SchedulerActor;
+    use crate::actors::scheduler::{SchedulerActor, SchedulerParts};
     use crate::actors::threads;
+    use crate::actors::watchdog::StepLimits;
     use crate::clock::Clock;
     use crate::metrics::gateway::Gateway;
+    use crate::metrics::replicas::ReplicaMeter;
+    use crate::replicas::{ReplicaPlace, ReplicaSettings};
     use actix::prelude::*;
     use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
     use chimere_engine::engram::{Context, Continuations, Filter, Mode, Ngrams, PredictionRules, RequestTables, Tally};
@@ -104,7 +106,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
-    use tokio::sync::{mpsc, watch};
+    use tokio::sync::mpsc;
 
     /// A table that knows nothing, and panics when it is asked for the last time.
     struct Fragile(AtomicU32);
@@ -195,20 +197,22 @@ mod tests {
         let grammar = Starter { arbiter, make, rules: again.0, clock: again.1 };
         let late =
             (DeferredUsers::new(engram, links.tables.clone()), DeferredUsers::new(grammar, links.grammars.clone()));
-        let gateway = Arc::new(Gateway::new("tables that break", &config));
-        let (phase, _) = watch::channel(Phase::Starting);
+        let gateway = Arc::new(Gateway::new("tables that break", &config, 1));
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
-            SchedulerActor::new(
-                (config, DraftSettings::default()),
-                Pace::default(),
-                engine,
-                late,
-                phase,
-                LiveRequests::default(),
+            let parts = SchedulerParts {
+                config,
+                drafts: DraftSettings::default(),
+                pace: Pace::default(),
+                phase: ReplicaPhase::alone().0,
+                figures: ReplicaMeter::alone(),
+                dispatcher: None,
+                ledger: Arc::default(),
+                live: LiveRequests::default(),
                 clock,
                 gateway,
-                Arc::default(),
-            )
+                step_log: Arc::default(),
+            };
+            SchedulerActor::new(parts, engine, late)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient()).unwrap();
         scheduler.send(Open).await.unwrap();
