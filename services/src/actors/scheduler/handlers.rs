@@ -2,7 +2,7 @@
 
 use super::SchedulerActor;
 use crate::actors::messages::{
-    Cancel, DeferredLost, Drain, EngineOverdue, FlushCache, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
+    Cancel, DeferredLost, Drain, EngineOverdue, FlushCache, Follow, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
 };
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use actix::prelude::*;
@@ -25,7 +25,7 @@ impl Handler<Submit> for SchedulerActor {
         self.meter.leave_out(uncounted);
         self.streams.open(id, events, unfinished, foreseen_us);
         if let Some(first) = self.pipeline.scheduler().first_sequence(id) {
-            self.deferred.follow(id, (first, unfinished), &prompt, rules);
+            self.deferred.follow(id, Follow { first, choices: unfinished, prompt, outputs: Vec::new(), rules });
         }
         if let Some(deadline) = terms.deadline {
             self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(now).0));
