@@ -58,7 +58,8 @@ impl Replicas {
         if !(1..=most).contains(&replicas) {
             return Err(format!("{replicas} replicas were asked for, between 1 and {most} can be had"));
         }
-        let (dispatcher, (phases, phase)) = (Dispatcher::new(replicas, events), Phases::starting(replicas));
+        let (dispatcher, (phases, phase)) =
+            (Dispatcher::new(replicas, settings.scheduler.context, events), Phases::starting(replicas));
         let (ledger, mut all) = (Arc::<KeyLedger>::default(), Vec::<Replica>::with_capacity(replicas));
         for ((number, ReplicaBuild { build, core }), figures) in
             builds.into_iter().enumerate().zip(ReplicaMeter::of_all(replicas))

@@ -1,5 +1,6 @@
 //! A whole service in this process, on a free port, with a fake backend.
 
+use super::fake::Breakable;
 use super::{Fake, PATIENCE, eventually};
 use chimere::actors::engine::Build;
 use chimere::actors::live::LiveRequests;
@@ -269,7 +270,7 @@ impl Drop for Server {
 }
 
 /// The golden model on the CPU. Its weights are random, but they are weights.
-fn real(options: &Options) -> Build {
+fn real(options: &Options, fake: &Fake) -> Build {
     let config = CpuConfig {
         threads: 2,
         slots: options.slots,
@@ -282,9 +283,11 @@ fn real(options: &Options) -> Build {
         drafts: 7,
         draft_head: true,
     };
+    let fake = fake.clone();
     Box::new(move || {
         let model = model::load(&golden()).map_err(|e| e.to_string())?;
-        Ok(Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?))
+        let inner = Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?);
+        Ok(Box::new(Breakable { inner, fake }))
     })
 }
 
@@ -339,7 +342,7 @@ fn parts(
     };
     let build = || -> Build {
         if options.real {
-            return real(&options);
+            return real(&options, fake);
         }
         let (fake, info) = (fake.clone(), info.clone());
         Box::new(move || Ok(fake.backend(info)))

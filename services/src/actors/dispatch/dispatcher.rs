@@ -47,6 +47,8 @@ pub struct Dispatcher(Arc<DispatchedReplicas>);
 
 struct DispatchedReplicas {
     states: Vec<ReplicaState>,
+    /// Positions that a sequence may have.
+    context: u32,
     /// Their schedulers, once all run.
     schedulers: OnceLock<Vec<SchedulerLink>>,
     prefixes: PrefixIndex,
@@ -60,11 +62,12 @@ fn unheard() -> Refusal {
 }
 
 impl Dispatcher {
-    /// For so many replicas, which are not there yet. `events` is told what changes in their prefix caches, as if they
+    /// For so many replicas, which are not there yet, with sequences of at most `context` positions. `events` is told what changes in their prefix caches, as if they
     /// were one.
-    pub fn new(replicas: usize, events: Option<EventSink>) -> Self {
+    pub fn new(replicas: usize, context: u32, events: Option<EventSink>) -> Self {
         Self(Arc::new(DispatchedReplicas {
             states: (0..replicas).map(|_| ReplicaState::default()).collect(),
+            context,
             schedulers: OnceLock::new(),
             prefixes: PrefixIndex::default(),
             events: events.map(Mutex::new),
@@ -145,7 +148,8 @@ impl Dispatcher {
             .filter(|replica| !self.0.states[*replica].is_lost())
             .map(|replica| Offer { replica, load: self.0.states[replica].load(), kept: kept[replica] })
             .collect();
-        let (replica, why) = best(request.prompt.len() as u32, &offers)?;
+        let output_max = request.spec.max_tokens.unwrap_or(u32::MAX).min(self.0.context);
+        let (replica, why) = best(request.prompt.len() as u32, output_max, &offers)?;
         let why = if tried.is_empty() { why.name() } else { "next" };
         ::metrics::counter!(metrics::DISPATCHED, "replica" => replica.to_string(), "why" => why).increment(1);
         Some(replica)

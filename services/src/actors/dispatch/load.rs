@@ -91,20 +91,25 @@ impl ChoiceReason {
 }
 
 /// The offer whose answer would be there first: behind the prompts before it, its own as far as it is not kept, and
-/// then a step for each token. Of equal ones that with the fewest sequences. What one replica has not measured yet is
-/// taken to be as with the others; where nobody has, tokens stand for time.
-pub(super) fn best(prompt: u32, offers: &[Offer]) -> Option<(usize, ChoiceReason)> {
+/// then a step for each of its tokens. Of equal ones that with the fewest sequences. `prompt` and `output_max` are
+/// tokens of the request. What one replica has not measured yet is taken to be as with the others; where nobody has,
+/// a token stands for its time, and an answer is as long as it may be.
+pub(super) fn best(prompt: u32, output_max: u32, offers: &[Offer]) -> Option<(usize, ChoiceReason)> {
     let known = |of: fn(&ReplicaLoad) -> f64| offers.iter().map(|offer| of(&offer.load)).fold(0.0, f64::max);
-    let (token, step, answer) =
-        (known(|load| load.prompt_token_us), known(|load| load.step_us), known(|load| load.answer_tokens));
-    let token = if token > 0.0 { token } else { 1.0 };
     let or = |own: f64, others: f64| if own > 0.0 { own } else { others };
+    let token = or(known(|load| load.prompt_token_us), 1.0);
+    // An answer is as long on one as on another.
+    let answer = or(known(|load| load.output_tokens), f64::from(output_max));
     let cost = |offer: &&Offer| {
         let load = &offer.load;
-        let prompts = load.prompt_tokens as f64 + f64::from(prompt.saturating_sub(offer.kept));
-        load.slot_us
-            + prompts * or(load.prompt_token_us, token)
-            + or(load.answer_tokens, answer) * or(load.step_us, step)
+        let token = or(load.prompt_token_us, token);
+        let before = load.prompt_tokens + load.recomputed_tokens;
+        let prompts = before as f64 + f64::from(prompt.saturating_sub(offer.kept));
+        let step = or(load.step_us, f64::from(load.sequences_running + 1) * token);
+        // The slots come free one after another within the time of an answer.
+        let slots = f64::from(load.slots_free + load.sequences_running).max(1.0);
+        let ends = f64::from((load.sequences_waiting + 1).saturating_sub(load.slots_free));
+        prompts * token + answer * step * (1.0 + ends / slots)
     };
     let sequences = |offer: &Offer| (offer.load.sequences_running + offer.load.sequences_waiting, offer.replica);
     let fewest = offers.iter().min_by_key(|offer| sequences(offer))?;
@@ -125,20 +130,21 @@ mod tests {
     /// A GPU's: 20 us a prompt token, a step of 1 ms and 50 us more for each sequence, answers of 200 tokens.
     fn offer(replica: usize, sequences: u32, prompt_tokens: u64, kept: u32) -> Offer {
         let step_us = 1_000.0 + 50.0 * f64::from(sequences + 1);
-        let (sequences_running, prompt_token_us, answer_tokens) = (sequences, 20.0, 200.0);
+        let (sequences_running, prompt_token_us, output_tokens) = (sequences, 20.0, 200.0);
         let load = ReplicaLoad {
             prompt_tokens,
             sequences_running,
+            slots_free: 64,
             prompt_token_us,
             step_us,
-            answer_tokens,
+            output_tokens,
             ..ReplicaLoad::default()
         };
         Offer { replica, load, kept }
     }
 
     fn chosen(prompt: u32, offers: &[Offer]) -> (usize, &'static str) {
-        let (replica, why) = best(prompt, offers).unwrap();
+        let (replica, why) = best(prompt, 400, offers).unwrap();
         (replica, why.name())
     }
 
@@ -154,13 +160,32 @@ mod tests {
     #[test]
     fn what_is_equal_everywhere_goes_to_the_one_with_the_fewest_sequences() {
         assert_eq!(chosen(100, &[offer(0, 3, 0, 0), offer(1, 2, 0, 0)]), (1, "load"));
-        let unknown =
-            |replica, sequences| Offer { replica, load: ReplicaLoad { sequences, ..ReplicaLoad::default() }, kept: 0 };
+        let unknown = |replica, sequences| Offer {
+            replica,
+            load: ReplicaLoad { sequences_running: sequences, ..ReplicaLoad::default() },
+            kept: 0,
+        };
         assert_eq!(chosen(100, &[unknown(0, 3), unknown(1, 2)]), (1, "load"));
-        // The first requests of a service: tokens before them are all that is known.
-        let waiting = Offer { load: ReplicaLoad { prompt_tokens: 50, ..unknown(1, 1).load }, ..unknown(1, 1) };
+        // The first requests of a service: tokens are all that is known.
+        let waiting = Offer { load: ReplicaLoad { prompt_tokens: 900, ..unknown(1, 1).load }, ..unknown(1, 1) };
         assert_eq!(chosen(100, &[unknown(0, 2), waiting]), (0, "wait"));
-        assert_eq!(best(100, &[]), None);
+    }
+
+    #[test]
+    fn who_has_no_slot_free_is_chosen_last() {
+        let full = |replica, sequences_running| Offer {
+            replica,
+            load: ReplicaLoad { sequences_running, slots_free: 0, ..offer(replica, sequences_running, 0, 0).load },
+            kept: 0,
+        };
+        let free = |replica, sequences_running, slots_free| Offer {
+            load: ReplicaLoad { slots_free, ..full(replica, sequences_running).load },
+            ..full(replica, sequences_running)
+        };
+        assert_eq!(chosen(2_000, &[full(0, 4), free(1, 4, 1)]), (1, "wait"));
+        let keeps = Offer { kept: 1_900, ..full(0, 4) };
+        assert_eq!(chosen(2_000, &[keeps, free(1, 4, 1)]), (1, "wait"), "a slot comes free only after 50 steps");
+        assert_eq!(best(100, 10, &[]), None);
     }
 
     #[test]

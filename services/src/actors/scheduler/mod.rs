@@ -87,6 +87,8 @@ pub struct SchedulerActor {
     /// The step for whose end the timer was set.
     timer_for: Option<StepId>,
     meter: StepMeter,
+    /// Events of the step that ended last, which go out when the next one has been launched.
+    undelivered: Vec<(RequestId, Event)>,
     spin_wait: SpinWait,
     /// Told which step the engine computes.
     watch: EngineWatch,
@@ -107,6 +109,7 @@ impl SchedulerActor {
         }
         Self {
             meter: StepMeter::new(&config, figures, gateway, step_log),
+            undelivered: Vec::new(),
             spin_wait: SpinWait::default(),
             watch: EngineWatch::default(),
             pipeline,
@@ -246,11 +249,18 @@ impl SchedulerActor {
                 self.meter.not_finite();
             }
         }
+        self.undelivered = events;
         self.pump();
         self.meter.ended(&finished, &figures, self.pipeline.pace());
         if self.pipeline.is_serial() {
             self.stay_awake(ctx);
         }
+        self.deliver_rest();
+    }
+
+    /// Hands over the events of the last step, if that has not been done.
+    fn deliver_rest(&mut self) {
+        let events = std::mem::take(&mut self.undelivered);
         self.deliver(events);
     }
 
@@ -274,6 +284,8 @@ impl SchedulerActor {
         }
         tracing::error!(why, "the engine is lost");
         self.meter.engine_lost();
+        // What was committed was computed, and whoever goes on with a request goes on behind it.
+        self.deliver_rest();
         let dispatcher = self.dispatcher.clone();
         dispatcher.iter().for_each(|dispatcher| dispatcher.lose(self.phase.number()));
         // First, so that nobody who reads the end of a stream can still find the service well.
