@@ -89,7 +89,8 @@ metrics! {
     E2E_SECONDS        Histogram(SECONDS) "chimere_e2e_seconds" [] "seconds"         "Time from admission to the end of a request, in seconds.";
     STEP_SECONDS       Histogram(SECONDS) "chimere_step_seconds" ["kind"] "seconds"  "Time of a step in seconds, by kind: decode, prefill, mixed.";
     STEP_AGE           Gauge     "chimere_step_age_seconds" [] "seconds"             "Time for which the engine has shown no progress although there is work, in seconds, looked at four times a second; the watchdog declares the engine lost when it is too long.";
-    ENGINE_LOST        Gauge     "chimere_engine_lost" [] "engines"                  "Engines that were lost. The process ends when none is left.";
+    ENGINE_LOST Gauge "chimere_engine_lost" [] "engines"
+        "Engines that were lost. The process ends when none is left.";
     REPLICA_UP Gauge "chimere_replica_up" ["replica"] "0 or 1"
         "1 while a replica computes, 0 once its engine is lost; of services with several.";
     REPLICA_REQUESTS Gauge "chimere_replica_requests" ["replica", "state"] "requests"

@@ -25,7 +25,7 @@ use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
 use crate::learning::LearningService;
 use crate::metrics::gateway::Gateway;
-use crate::replicas::{ReplicaBuild, ReplicaSettings, Replicas, ReplicasParts};
+use crate::replicas::{ReplicaBuild, ReplicaSettings, Replicas, ReplicasParts, SchedulerSettings};
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
@@ -161,19 +161,18 @@ impl Service {
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.export();
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
-        let slots = parts.scheduler.slots * parts.builds.len() as u32;
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler, parts.builds.len()));
-        let settings = ReplicaSettings {
-            scheduler: parts.scheduler,
+        let scheduler = SchedulerSettings {
+            config: parts.scheduler,
             drafts: parts.drafts,
             pace: parts.pace,
-            lookup_threads: parts.lookup_threads,
             clock: clock.clone(),
             live: live.clone(),
             gateway: gateway.clone(),
             step_log: step_log.clone(),
-            watchdog: (parts.step_limits, parts.end_process),
         };
+        let watchdog = (parts.step_limits, parts.end_process);
+        let settings = ReplicaSettings { scheduler, lookup_threads: parts.lookup_threads, watchdog };
         let events = parts.events.map(started).transpose()?;
         let replicas = Replicas::start(ReplicasParts { builds: parts.builds, settings, events }).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
@@ -210,7 +209,7 @@ impl Service {
             traces: parts.traces,
             console: parts.edge.console,
             mcp: parts.edge.mcp,
-            slots,
+            slots: parts.scheduler.slots * replicas.dispatcher.replicas() as u32,
             phases: replicas.phases.clone(),
             ready_replicas: parts.ready_replicas,
             step_log,

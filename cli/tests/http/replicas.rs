@@ -141,8 +141,8 @@ fn mixed(n: usize) -> Value {
         2 => json!({"temperature": 0.8, "top_p": 0.9, "n": 2}),
         3 => json!({"temperature": 1, "repetition_penalty": 1.3, "frequency_penalty": 0.5}),
         4 => json!({"temperature": 1, "ignore_eos": false, "response_format": {"type": "json_schema", "json_schema": {
-            "name": "form", "schema": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},
-            "required": ["a", "b"], "additionalProperties": false}}}}),
+            "name": "form", "schema": {"type": "object", "required": ["a", "b"], "additionalProperties": false,
+                "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}}}}),
         5 => json!({"temperature": 1, "echo": true, "logprobs": 1}),
         6 => json!({"prompt": [prompt, "another one"], "temperature": 1}),
         _ => json!({"temperature": 1.2, "min_p": 0.05, "logit_bias": {"5": 3}}),

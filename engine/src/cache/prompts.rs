@@ -208,8 +208,8 @@ impl<T: Default + NodeValue> Prompts<T> {
     }
 }
 
-/// Hash of a unit of a scope, behind the unit of the hash `before` if it is not a prompt's first. The hasher has a fixed
-/// seed, so equal prompts have equal hashes in every run.
+/// Hash of a unit of a scope, behind the unit of the hash `before` if it is not a prompt's first. The hasher has a
+/// fixed seed, so equal prompts have equal hashes in every run.
 pub fn unit_hash(scope: CacheScope, before: Option<u64>, unit: &[TokenId]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (scope, before, unit).hash(&mut hasher);

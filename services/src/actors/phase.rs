@@ -1,5 +1,5 @@
-//! Where the service stands in its life. Each replica's scheduler actor writes its own phase; the service's follows from
-//! them, and is read by everybody.
+//! Where the service stands in its life. Each replica's scheduler actor writes its own phase; the service's follows
+//! from them, and is read by everybody.
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -110,8 +110,8 @@ pub struct AdaptersAtWork {
 }
 
 impl Gateway {
-    /// Starts every series at 0. `model` is the name that clients ask for; `config` is that of each of so many replicas.
-    /// The recorder must be installed.
+    /// Starts every series at 0. `model` is the name that clients ask for; `config` is that of each of so many
+    /// replicas. The recorder must be installed.
     pub fn new(model: &str, config: &SchedulerConfig, replicas: usize) -> Self {
         let all = |more: &[(&'static str, String)]| -> Vec<Label> {
             let common = [("model_name", model.to_owned()), ("engine", ENGINE.to_owned())];

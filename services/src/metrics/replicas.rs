@@ -10,9 +10,9 @@ use std::time::Duration;
 /// What one replica told last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplicaFigures {
-    /// Its scheduler.
+    /// How the scheduler of the replica stood.
     pub stats: Stats,
-    /// Its prefix cache.
+    /// What the prefix cache of the replica kept.
     pub kept: PrefixStats,
     /// Time without progress, in seconds.
     age: f64,
@@ -24,7 +24,7 @@ pub struct ReplicaFigures {
 pub struct ReplicaMeter {
     all: Arc<Mutex<Vec<ReplicaFigures>>>,
     number: usize,
-    /// As a label.
+    /// The number as metrics label it.
     name: String,
 }
 

@@ -3,5 +3,6 @@
 mod replica;
 mod set;
 
-pub use replica::{Replica, ReplicaParts, ReplicaPlace, ReplicaSettings};
+pub use crate::actors::scheduler::{ReplicaPlace, SchedulerSettings};
+pub use replica::{Replica, ReplicaParts, ReplicaSettings};
 pub use set::{ReplicaBuild, Replicas, ReplicasParts};

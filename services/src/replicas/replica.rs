@@ -1,70 +1,28 @@
 //! One replica: the actors that run requests on one backend, each on a thread of its own, and the threads between them.
 
 use crate::actors::deferred::{DeferredSource, DeferredUsers, EngramSource, GrammarSource, RulesLink, Starter};
-use crate::actors::dispatch::Dispatcher;
 use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
 use crate::actors::engine::{Build, EngineActor, Started};
-use crate::actors::live::LiveRequests;
-use crate::actors::phase::ReplicaPhase;
-use crate::actors::scheduler::step_log::StepLog;
-use crate::actors::scheduler::{SchedulerActor, SchedulerParts};
+use crate::actors::scheduler::{ReplicaPlace, SchedulerActor, SchedulerSettings};
 use crate::actors::spin_wait::SpinWait;
 use crate::actors::threads;
 use crate::actors::watchdog::{EngineWatch, StepLimits, Watchdog, WatchdogParts};
 use crate::clock::Clock;
-use crate::metrics::gateway::Gateway;
-use crate::metrics::replicas::ReplicaMeter;
 use actix::prelude::*;
 use actix_rt::Arbiter;
 use chimere_engine::backend::BackendInfo;
-use chimere_engine::scheduler::{DraftSettings, KeyLedger, Pace, SchedulerConfig};
+use chimere_engine::scheduler::DraftSettings;
 use std::sync::Arc;
 
 /// What all replicas of a service have in common.
 #[derive(Clone)]
 pub struct ReplicaSettings {
-    /// Bounds of the scheduler.
-    pub scheduler: SchedulerConfig,
-    /// Bounds of speculation; the backend lowers them to the drafts that it has room for.
-    pub drafts: DraftSettings,
-    /// Targets and bounds in time; the time that steps take is measured.
-    pub pace: Pace,
+    /// What their scheduler actors go by.
+    pub scheduler: SchedulerSettings,
     /// Threads that share large batches of table lookups, and as many again for rows under grammars.
     pub lookup_threads: usize,
-    /// The clock that requests are timed by.
-    pub clock: Clock,
-    /// Requests that are not answered yet.
-    pub live: LiveRequests,
-    /// Metrics under the names that other engines give them.
-    pub gateway: Arc<Gateway>,
-    /// The log of single steps that the live view shows.
-    pub step_log: Arc<StepLog>,
     /// The time at which a step is overdue, and the function that ends the process then.
     pub watchdog: (StepLimits, fn()),
-}
-
-/// Where a replica stands among others.
-pub struct ReplicaPlace {
-    /// Its phase.
-    pub phase: ReplicaPhase,
-    /// Its figures.
-    pub figures: ReplicaMeter,
-    /// The dispatcher that gives requests to it, where it is one of a service.
-    pub dispatcher: Option<Dispatcher>,
-    /// What keys were served and what they may have, by all replicas together.
-    pub ledger: Arc<KeyLedger>,
-}
-
-impl ReplicaPlace {
-    /// The place of a replica without a service.
-    pub fn alone() -> Self {
-        Self {
-            phase: ReplicaPhase::alone().0,
-            figures: ReplicaMeter::alone(),
-            dispatcher: None,
-            ledger: Arc::default(),
-        }
-    }
 }
 
 /// The parts that a replica is made of.
@@ -94,7 +52,8 @@ impl Replica {
     /// there is no backend.
     pub async fn start(parts: ReplicaParts) -> Result<Self, String> {
         let ReplicaParts { build, core, settings, place } = parts;
-        let ReplicaSettings { drafts, lookup_threads, clock, watchdog, .. } = settings.clone();
+        let ReplicaSettings { scheduler: settings, lookup_threads, watchdog } = settings;
+        let SchedulerSettings { drafts, clock, .. } = settings.clone();
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
         let (outcomes, launched) = outcomes();
         let Started { engine, rules, info, progress } =
@@ -113,23 +72,9 @@ impl Replica {
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
         let (spin_wait, watch, phase) = (SpinWait::of_scheduler(&info), EngineWatch::default(), place.phase.clone());
         let (watched, figures) = (watch.clone(), place.figures.clone());
-        let ReplicaPlace { phase: own, figures: told, dispatcher, ledger } = place;
-        let ReplicaSettings { scheduler: config, pace, live, gateway, step_log, .. } = settings;
-        let parts = SchedulerParts {
-            config,
-            drafts,
-            pace,
-            phase: own,
-            figures: told,
-            dispatcher,
-            ledger,
-            live,
-            clock,
-            gateway,
-            step_log,
-        };
+        let settings = SchedulerSettings { drafts, ..settings };
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(parts, engine, deferred).with_spin_wait(spin_wait).with_watch(watched)
+            SchedulerActor::new(settings, place, engine, deferred).with_spin_wait(spin_wait).with_watch(watched)
         });
         let (limits, end_process) = watchdog;
         let scheduler_link = scheduler.clone().recipient();

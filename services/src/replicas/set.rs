@@ -1,11 +1,11 @@
 //! All replicas of a service, started together and ended together.
 
-use super::replica::{Replica, ReplicaParts, ReplicaPlace, ReplicaSettings};
+use super::replica::{Replica, ReplicaParts, ReplicaSettings};
 use crate::actors::dispatch::{Dispatcher, SchedulerLink};
 use crate::actors::engine::Build;
 use crate::actors::messages::{Drain, Open};
 use crate::actors::phase::{Phase, Phases};
-use crate::actors::scheduler::SchedulerActor;
+use crate::actors::scheduler::{ReplicaPlace, SchedulerActor};
 use crate::events::EventSink;
 use crate::limits;
 use crate::metrics::replicas::ReplicaMeter;
@@ -34,12 +34,12 @@ pub struct ReplicasParts {
     pub events: Option<EventSink>,
 }
 
-/// Running replicas.
+/// The replicas of a service that runs.
 pub struct Replicas {
     all: Vec<Replica>,
     /// Gives requests to them.
     pub dispatcher: Dispatcher,
-    /// Their phases.
+    /// The phase of each replica.
     pub phases: Phases,
     /// The phase of the service that they make together.
     pub phase: watch::Receiver<Phase>,
@@ -59,7 +59,7 @@ impl Replicas {
             return Err(format!("{replicas} replicas were asked for, between 1 and {most} can be had"));
         }
         let (dispatcher, (phases, phase)) =
-            (Dispatcher::new(replicas, settings.scheduler.context, events), Phases::starting(replicas));
+            (Dispatcher::new(replicas, settings.scheduler.config.context, events), Phases::starting(replicas));
         let (ledger, mut all) = (Arc::<KeyLedger>::default(), Vec::<Replica>::with_capacity(replicas));
         for ((number, ReplicaBuild { build, core }), figures) in
             builds.into_iter().enumerate().zip(ReplicaMeter::of_all(replicas))
@@ -117,7 +117,7 @@ impl Replicas {
 
 fn link(scheduler: &Addr<SchedulerActor>) -> SchedulerLink {
     SchedulerLink {
-        placed: scheduler.clone().recipient(),
+        routed: scheduler.clone().recipient(),
         cancel: scheduler.clone().recipient(),
         migrations: scheduler.clone().recipient(),
         flush: scheduler.clone().recipient(),

@@ -78,13 +78,13 @@ pub(in crate::scheduler) struct KeyPlace {
 
 #[derive(Debug, Default)]
 struct Entries {
-    all: BTreeMap<KeyId, Entry>,
+    all: BTreeMap<KeyId, LedgerEntry>,
     /// No active key was served less, ever: where a key starts that comes when nobody else is there.
     floor: u64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct LedgerEntry {
     account: Arc<KeyAccount>,
     limits: KeyLimits,
     /// Its live requests, on all engines.
@@ -242,7 +242,7 @@ impl Entries {
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Charges the allowance for what was taken, and lets it grow to `now`.
     fn fill(&mut self, limits: KeyLimits, now: Micros) {
         let rate = f64::from(limits.tokens_per_minute);

@@ -92,12 +92,10 @@ mod tests {
     use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
     use crate::actors::live::LiveRequests;
     use crate::actors::messages::{DeferredLost, Open, RequestEvent, RulesReady, RulesSent, Submit};
-    use crate::actors::phase::ReplicaPhase;
-    use crate::actors::scheduler::{SchedulerActor, SchedulerParts};
+    use crate::actors::scheduler::{ReplicaPlace, SchedulerActor, SchedulerSettings};
     use crate::actors::threads;
     use crate::clock::Clock;
     use crate::metrics::gateway::Gateway;
-    use crate::metrics::replicas::ReplicaMeter;
     use actix::prelude::*;
     use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
     use chimere_engine::constraint::Awaiting;
@@ -215,20 +213,16 @@ mod tests {
             (DeferredUsers::new(engram, links.tables.clone()), DeferredUsers::new(grammar, links.grammars.clone()));
         let gateway = Arc::new(Gateway::new("tables that break", &config, 1));
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
-            let parts = SchedulerParts {
+            let settings = SchedulerSettings {
                 config,
                 drafts: DraftSettings::default(),
                 pace: Pace::default(),
-                phase: ReplicaPhase::alone().0,
-                figures: ReplicaMeter::alone(),
-                dispatcher: None,
-                ledger: Arc::default(),
                 live: LiveRequests::default(),
                 clock,
                 gateway,
                 step_log: Arc::default(),
             };
-            SchedulerActor::new(parts, engine, late)
+            SchedulerActor::new(settings, ReplicaPlace::alone(), engine, late)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient()).unwrap();
         scheduler.send(Open).await.unwrap();

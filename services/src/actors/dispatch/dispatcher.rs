@@ -6,7 +6,7 @@
 
 use super::load::{Offer, ReplicaState, best};
 use super::prefix_index::PrefixIndex;
-use super::{Migration, Placement};
+use super::{Migration, Route};
 use crate::actors::messages::{Cancel, FlushCache, Refusal, Submit};
 use crate::events::EventSink;
 use crate::metrics;
@@ -21,18 +21,18 @@ use std::sync::{Arc, OnceLock};
 /// Dispatcher to scheduler actor: please run this; whoever cancels it goes by its place.
 #[derive(Message)]
 #[rtype(result = "Result<(), Refusal>")]
-pub struct Placed {
+pub struct Routed {
     /// What is to be run.
     pub submit: Submit,
     /// Where it runs, now and later.
-    pub placement: Placement,
+    pub route: Route,
 }
 
 /// The ways to the scheduler of a replica.
 #[derive(Clone, Debug)]
 pub struct SchedulerLink {
-    /// Takes requests.
-    pub placed: Recipient<Placed>,
+    /// Takes requests that are to run.
+    pub routed: Recipient<Routed>,
     /// Hears that a request is not wanted any more.
     pub cancel: Recipient<Cancel>,
     /// Goes on with requests of others.
@@ -62,8 +62,8 @@ fn unheard() -> Refusal {
 }
 
 impl Dispatcher {
-    /// For so many replicas, which are not there yet, with sequences of at most `context` positions. `events` is told what changes in their prefix caches, as if they
-    /// were one.
+    /// For so many replicas, which are not there yet, with sequences of at most `context` positions. `events` is told
+    /// what changes in their prefix caches, as if they were one.
     pub fn new(replicas: usize, context: u32, events: Option<EventSink>) -> Self {
         Self(Arc::new(DispatchedReplicas {
             states: (0..replicas).map(|_| ReplicaState::default()).collect(),
@@ -95,17 +95,17 @@ impl Dispatcher {
     }
 
     /// A request that will be given to a replica.
-    pub fn placement(&self, id: RequestId) -> Placement {
-        Placement::new(id, self.clone())
+    pub fn route(&self, id: RequestId) -> Route {
+        Route::new(id, self.clone())
     }
 
     /// Gives a request to a replica. When this returns, the message is in the mailbox of that replica's scheduler; what
     /// it says is the future's.
-    pub fn submit(&self, placement: &Placement, submit: Submit) -> impl Future<Output = Result<(), Refusal>> + 'static {
-        let (this, placement) = (self.clone(), placement.clone());
+    pub fn submit(&self, route: &Route, submit: Submit) -> impl Future<Output = Result<(), Refusal>> + 'static {
+        let (this, route) = (self.clone(), route.clone());
         let again = self.has_several().then(|| submit.clone());
         let mut tried = BTreeSet::new();
-        let first = this.give(&placement, submit, &mut tried);
+        let first = this.give(&route, submit, &mut tried);
         async move {
             let first = match first {
                 Some(given) => given.answer().await,
@@ -115,7 +115,7 @@ impl Dispatcher {
             if !another_may_take_it(&refusal.reason) {
                 return first;
             }
-            while let Some(given) = this.give(&placement, submit.clone(), &mut tried) {
+            while let Some(given) = this.give(&route, submit.clone(), &mut tried) {
                 match given.answer().await {
                     Err(refusal) if another_may_take_it(&refusal.reason) => {}
                     answer => return answer,
@@ -127,13 +127,13 @@ impl Dispatcher {
 
     /// Gives a request to the best of the replicas that were not tried; `None` if there is none, or if the request was
     /// cancelled.
-    fn give(&self, placement: &Placement, submit: Submit, tried: &mut BTreeSet<usize>) -> Option<Given> {
+    fn give(&self, route: &Route, submit: Submit, tried: &mut BTreeSet<usize>) -> Option<Given> {
         let replica = self.choose(&submit.request, tried)?;
         tried.insert(replica);
         let size = (submit.request.prompt.len() as u64, submit.request.spec.choices);
         let way = self.has_several().then(|| OnItsWay::to(self.clone(), replica, size));
-        let placed = Placed { submit, placement: placement.clone() };
-        let sent = placement.put(replica, |scheduler| scheduler.placed.send(placed))?;
+        let routed = Routed { submit, route: route.clone() };
+        let sent = route.put(replica, |scheduler| scheduler.routed.send(routed))?;
         Some(Given { sent, way })
     }
 
@@ -161,7 +161,7 @@ impl Dispatcher {
             return migration.fail();
         };
         // One that was cancelled meanwhile ends here.
-        migration.placement.clone().put(replica, |scheduler| scheduler.migrations.do_send(migration));
+        migration.route.clone().put(replica, |scheduler| scheduler.migrations.do_send(migration));
     }
 
     /// What a replica has to do.
@@ -216,7 +216,7 @@ fn another_may_take_it(reason: &Rejected) -> bool {
 
 /// A request in a scheduler's mailbox.
 struct Given {
-    sent: actix::dev::RecipientRequest<Placed>,
+    sent: actix::dev::RecipientRequest<Routed>,
     way: Option<OnItsWay>,
 }
 

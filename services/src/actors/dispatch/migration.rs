@@ -1,6 +1,6 @@
 //! A request on its way from a replica whose engine is lost to another one.
 
-use super::Placement;
+use super::Route;
 use crate::actors::deferred_rules::DeferredRules;
 use crate::actors::messages::RequestEvent;
 use crate::actors::phase::ENGINE_LOST;
@@ -21,8 +21,8 @@ pub struct Migration {
     pub started: bool,
     /// Its rules of deferred sources.
     pub rules: DeferredRules,
-    /// Where it runs.
-    pub placement: Placement,
+    /// Where it runs, for whoever cancels it.
+    pub route: Route,
 }
 
 impl Migration {

@@ -3,9 +3,9 @@
 mod dispatcher;
 mod load;
 mod migration;
-mod placement;
 mod prefix_index;
+mod route;
 
-pub use dispatcher::{Dispatcher, Placed, SchedulerLink};
+pub use dispatcher::{Dispatcher, Routed, SchedulerLink};
 pub use migration::Migration;
-pub use placement::Placement;
+pub use route::Route;

@@ -1,7 +1,7 @@
 //! The prompts that replicas keep in their prefix caches, by units: what a dispatcher goes by. It hears of changes a
 //! moment after they were made, and a prompt that leaves a kept one in the middle of it counts as kept up to there,
-//! although an entry may lie only further on. So it may be wrong, and then a prompt is computed where it could have been
-//! spared.
+//! although an entry may lie only further on. So it may be wrong, and then a prompt is computed where it could have
+//! been spared.
 
 use crate::limits;
 use chimere_engine::CHUNK_TOKENS;

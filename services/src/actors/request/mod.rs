@@ -20,7 +20,7 @@ pub mod speculation_report;
 pub mod stopwatch;
 pub mod token_report;
 
-use crate::actors::dispatch::{Dispatcher, Placement};
+use crate::actors::dispatch::{Dispatcher, Route};
 use crate::actors::live::LiveEntry;
 use crate::actors::messages::{Refusal, RequestEvent, Submit};
 use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST};
@@ -76,7 +76,7 @@ pub struct RequestActor {
     generation: GenerationRequest,
     /// One a prompt, and where each runs.
     entries: Vec<LiveEntry>,
-    placements: Vec<Placement>,
+    routes: Vec<Route>,
     /// Choices of the first prompt, then of the next.
     choices: Vec<Choice>,
     watch: Stopwatch,
@@ -112,18 +112,18 @@ impl Outputs {
     }
 }
 
-/// Cancels requests when it is dropped. It lives in the handler's future and then in the response, both of which the server
-/// drops while it handles the socket's EOF, so the scheduler hears of it before it plans anything that it is told
-/// later. To a request that has ended a Cancel means nothing.
+/// Cancels requests when it is dropped. It lives in the handler's future and then in the response, both of which the
+/// server drops while it handles the socket's EOF, so the scheduler hears of it before it plans anything that it is
+/// told later. To a request that has ended a Cancel means nothing.
 #[derive(Debug)]
 pub(super) struct Hangup {
     pub(super) clock: Clock,
-    pub(super) placements: Vec<Placement>,
+    pub(super) routes: Vec<Route>,
 }
 
 impl Drop for Hangup {
     fn drop(&mut self) {
-        self.placements.iter().for_each(|placement| placement.cancel(self.clock.now()));
+        self.routes.iter().for_each(|route| route.cancel(self.clock.now()));
     }
 }
 
@@ -151,8 +151,8 @@ impl RequestActor {
         assert_eq!(generation.prompts.len(), entries.len(), "one id a prompt");
         let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
         let (reply, answer) = oneshot::channel();
-        let placements: Vec<_> = entries.iter().map(|e| handles.dispatcher.placement(e.id)).collect();
-        let hangup = Hangup { clock: handles.clock.clone(), placements: placements.clone() };
+        let routes: Vec<_> = entries.iter().map(|e| handles.dispatcher.route(e.id)).collect();
+        let hangup = Hangup { clock: handles.clock.clone(), routes: routes.clone() };
         let n = generation.choices();
         let choices = (0..n)
             .map(|i| Choice::new(handles.tokenizer.clone(), &generation.spec.stop, (generation.reader)(i)))
@@ -162,7 +162,7 @@ impl RequestActor {
             handles,
             generation,
             entries,
-            placements,
+            routes,
             choices,
             cached_tokens: 0,
             reports: ReportBuilder::new(),
@@ -269,7 +269,7 @@ impl RequestActor {
         ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
         self.tell(at, delta);
         if stopped {
-            self.placements[prompt].cancel_choice(choice);
+            self.routes[prompt].cancel_choice(choice);
             self.finished(at, self.choices[at].stopped());
         }
     }
@@ -414,7 +414,7 @@ impl RequestActor {
     }
 
     fn cancel(&self) {
-        self.placements.iter().for_each(|placement| placement.cancel(self.handles.clock.now()));
+        self.routes.iter().for_each(|route| route.cancel(self.handles.clock.now()));
     }
 
     fn answer(&mut self, ctx: &mut Context<Self>, answers: Vec<Result<(), Refusal>>) {
@@ -451,7 +451,7 @@ impl Actor for RequestActor {
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.handles.context));
-            let placement = &self.placements[prompt];
+            let route = &self.routes[prompt];
             let submit = Submit {
                 request,
                 terms: self.generation.terms,
@@ -459,7 +459,7 @@ impl Actor for RequestActor {
                 rules: self.generation.deferred_rules(prompt),
                 warm_up: false,
             };
-            answers.push(self.handles.dispatcher.submit(placement, submit));
+            answers.push(self.handles.dispatcher.submit(route, submit));
             ctx.add_stream(Numbered { prompt, told });
         }
         let answers = futures_util::future::join_all(answers);
@@ -508,7 +508,7 @@ impl StreamHandler<(usize, RequestEvent)> for RequestActor {
 
     /// The scheduler let go of a prompt: its choices have ended, it was cancelled, or the scheduler itself is gone.
     fn finished(&mut self, ctx: &mut Context<Self>) {
-        if self.over || self.placements.iter().all(Placement::is_connected) && !self.out.is_closed() {
+        if self.over || self.routes.iter().all(Route::is_connected) && !self.out.is_closed() {
             return;
         }
         self.failed(ENGINE_LOST.into());

@@ -1,7 +1,7 @@
 //! What each message to the scheduler actor does: a call to the pipeline, and then its events and steps go out.
 
 use super::SchedulerActor;
-use crate::actors::dispatch::{Migration, Placed};
+use crate::actors::dispatch::{Migration, Routed};
 use crate::actors::messages::{
     Cancel, DeferredLost, Drain, EngineOverdue, FlushCache, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
 };
@@ -17,11 +17,11 @@ impl Handler<Submit> for SchedulerActor {
     }
 }
 
-impl Handler<Placed> for SchedulerActor {
+impl Handler<Routed> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
-    fn handle(&mut self, Placed { submit, placement }: Placed, ctx: &mut Context<Self>) -> Self::Result {
-        self.admit(submit, Some(placement), ctx)
+    fn handle(&mut self, Routed { submit, route }: Routed, ctx: &mut Context<Self>) -> Self::Result {
+        self.admit(submit, Some(route), ctx)
     }
 }
 

@@ -11,10 +11,13 @@ mod streams;
 pub mod timer;
 
 mod handlers;
+mod settings;
+
+pub use settings::{ReplicaPlace, SchedulerSettings};
 
 use crate::actors::deferred::{DeferredSources, DeferredUsers, EngramSource, GrammarSource, Reports};
 use crate::actors::deferred_rules::DeferredRules;
-use crate::actors::dispatch::{Dispatcher, Migration, Placement};
+use crate::actors::dispatch::{Dispatcher, Migration, Route};
 use crate::actors::engine::EngineActor;
 use crate::actors::live::LiveRequests;
 use crate::actors::messages::{Follow, Launch, Refusal, RulesSent, Submit};
@@ -23,49 +26,18 @@ use crate::actors::spin_wait::{SpinWait, Watchful};
 use crate::actors::watchdog::{Awaited, EngineWatch};
 use crate::clock::Clock;
 use crate::limits;
-use crate::metrics::gateway::Gateway;
-use crate::metrics::replicas::ReplicaMeter;
 use actix::prelude::*;
 use chimere_engine::constraint::Source;
 use chimere_engine::ids::{Micros, RequestId, StepId, TokenId};
-use chimere_engine::scheduler::{
-    DraftSettings, Event, Forecast, KeyLedger, NextStep, Pace, Pipeline, Rejected, SchedulerConfig,
-};
+use chimere_engine::scheduler::{Event, Forecast, NextStep, Pipeline, Rejected};
 use chimere_engine::step::{StepOutcome, StepPlan};
 use deadlines::Deadlines;
 use retry::Passes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use step_log::StepLog;
 use step_meter::{OutcomeFigures, StepMeter};
 use streams::{Luggage, Sent, Streams};
 use timer::Timer;
-
-/// What a scheduler actor goes by.
-pub struct SchedulerParts {
-    /// Bounds of the scheduler.
-    pub config: SchedulerConfig,
-    /// Bounds of speculation.
-    pub drafts: DraftSettings,
-    /// Targets and bounds in time.
-    pub pace: Pace,
-    /// The phase of its replica.
-    pub phase: ReplicaPhase,
-    /// The figures of its replica.
-    pub figures: ReplicaMeter,
-    /// The dispatcher that gives requests to this replica, where there is one.
-    pub dispatcher: Option<Dispatcher>,
-    /// What keys were served and what they may have, by all replicas together.
-    pub ledger: Arc<KeyLedger>,
-    /// Requests that are not answered yet.
-    pub live: LiveRequests,
-    /// The clock that requests are timed by.
-    pub clock: Clock,
-    /// Metrics under the names that other engines give them.
-    pub gateway: Arc<Gateway>,
-    /// The log of single steps that the live view shows.
-    pub step_log: Arc<StepLog>,
-}
 
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
@@ -97,12 +69,13 @@ pub struct SchedulerActor {
 impl SchedulerActor {
     /// Plans for `engine`, with sources that answer steps.
     pub fn new(
-        parts: SchedulerParts,
+        settings: SchedulerSettings,
+        place: ReplicaPlace,
         engine: Addr<EngineActor>,
         deferred: (DeferredUsers<EngramSource>, DeferredUsers<GrammarSource>),
     ) -> Self {
-        let SchedulerParts { config, drafts, pace, phase, figures, dispatcher, ledger, .. } = parts;
-        let SchedulerParts { live, clock, gateway, step_log, .. } = parts;
+        let SchedulerSettings { config, drafts, pace, live, clock, gateway, step_log } = settings;
+        let ReplicaPlace { phase, figures, dispatcher, ledger } = place;
         let mut pipeline = Pipeline::new(config, drafts, pace).with_ledger(ledger);
         if dispatcher.as_ref().is_some_and(Dispatcher::wants_changes) {
             pipeline.note_prefix_changes();
@@ -138,7 +111,7 @@ impl SchedulerActor {
     }
 
     /// Takes a request in, or says why not. With a place it can go on elsewhere if this engine is lost.
-    fn admit(&mut self, submit: Submit, placement: Option<Placement>, ctx: &mut Context<Self>) -> Result<(), Refusal> {
+    fn admit(&mut self, submit: Submit, route: Option<Route>, ctx: &mut Context<Self>) -> Result<(), Refusal> {
         let Submit { request, terms, events, rules, warm_up } = submit;
         let (id, unfinished, prompt, now) =
             (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
@@ -150,7 +123,7 @@ impl SchedulerActor {
         let foreseen_us = foreseen.map(|forecast| forecast.start_us);
         self.meter.leave_out(uncounted);
         let several = self.dispatcher.as_ref().is_some_and(Dispatcher::has_several);
-        let luggage = placement.filter(|_| several).map(|placement| Luggage { placement, rules: rules.clone() });
+        let luggage = route.filter(|_| several).map(|route| Luggage { route, rules: rules.clone() });
         self.streams.open(id, events, unfinished, foreseen_us, luggage);
         self.follow(id, unfinished, prompt, rules, Vec::new());
         self.expire_at(id, terms.deadline, ctx);
@@ -189,12 +162,12 @@ impl SchedulerActor {
         if self.pipeline.may_adopt(&migration.migrated).is_err() {
             return migration.fail();
         }
-        let Migration { migrated, events, started, rules, placement } = migration;
+        let Migration { migrated, events, started, rules, route } = migration;
         let (id, deadline, unfinished) = (migrated.request.id, migrated.terms.deadline, migrated.choices.len() as u32);
         let (prompt, choices) = (migrated.request.prompt.clone(), migrated.request.spec.choices);
         let outputs = migrated.tokens_by_choice();
         self.pipeline.adopt(migrated, self.clock.now()).expect("it may be adopted, as was asked just now");
-        self.streams.go_on(id, (events, started), unfinished, Luggage { placement, rules: rules.clone() });
+        self.streams.go_on(id, (events, started), unfinished, Luggage { route, rules: rules.clone() });
         self.follow(id, choices, prompt, rules, outputs);
         self.expire_at(id, deadline, ctx);
         self.meter.migrated();
@@ -301,8 +274,8 @@ impl SchedulerActor {
         for migrated in self.pipeline.hand_over() {
             let id = migrated.request.id;
             let left = self.streams.leave(id);
-            if let Some((events, started, Luggage { placement, rules })) = left {
-                dispatcher.migrate(Migration { migrated, events, started, rules, placement });
+            if let Some((events, started, Luggage { route, rules })) = left {
+                dispatcher.migrate(Migration { migrated, events, started, rules, route });
             } else {
                 self.deliver(vec![(id, Event::Failed(ENGINE_LOST.to_owned()))]);
             }

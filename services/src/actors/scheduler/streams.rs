@@ -2,7 +2,7 @@
 
 use super::step_meter::StepMeter;
 use crate::actors::deferred_rules::DeferredRules;
-use crate::actors::dispatch::Placement;
+use crate::actors::dispatch::Route;
 use crate::actors::messages::RequestEvent;
 use chimere_engine::ids::RequestId;
 use chimere_engine::scheduler::{Event, RequestTimes, Scheduler};
@@ -15,8 +15,8 @@ pub(super) struct Streams(HashMap<RequestId, Stream>);
 
 /// What a request takes along that goes on elsewhere.
 pub(super) struct Luggage {
-    /// Where it runs.
-    pub(super) placement: Placement,
+    /// Where it runs, for whoever cancels it.
+    pub(super) route: Route,
     /// Its rules of deferred sources.
     pub(super) rules: DeferredRules,
 }

@@ -14,7 +14,7 @@ use chimere::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup}
 use chimere::limits;
 use chimere::memory::MemoryPlan;
 use chimere::metrics::gateway::Gateway;
-use chimere::replicas::{Replica, ReplicaParts, ReplicaPlace, ReplicaSettings};
+use chimere::replicas::{Replica, ReplicaParts, ReplicaPlace, ReplicaSettings, SchedulerSettings};
 use chimere::serve::{end_process_now, pace};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
@@ -83,17 +83,17 @@ impl Side {
             prefix: PrefixConfig::OFF,
         };
         let mode = if drafts { DraftMode::Auto } else { DraftMode::Off };
-        let settings = ReplicaSettings {
-            scheduler,
+        let of_scheduler = SchedulerSettings {
+            config: scheduler,
             drafts: DraftSettings { mode, kinds: DraftKinds::all(), ..DraftSettings::default() },
             pace: pace(&Config::default(), &setup),
-            lookup_threads: 1,
             clock: clock.clone(),
             live: Default::default(),
             gateway: Arc::new(Gateway::new("bench", &scheduler, 1)),
             step_log: Default::default(),
-            watchdog: (StepLimits::default(), end_process_now),
         };
+        let watchdog = (StepLimits::default(), end_process_now as fn());
+        let settings = ReplicaSettings { scheduler: of_scheduler, lookup_threads: 1, watchdog };
         let build = Box::new(move || -> Result<Box<dyn Backend>, String> {
             let built = setup.build(&model, &mut |_| {})?;
             Ok(Box::new(Stated::new(filled(built), said)))

@@ -45,10 +45,10 @@ impl DirectRequest {
         terms: Terms,
     ) -> Result<Self, DirectError> {
         let (events, heard) = mpsc::channel(Submit::events_max(&request, handles.context));
-        let placement = handles.dispatcher.placement(entry.id);
-        let hangup = Hangup { clock: handles.clock.clone(), placements: vec![placement.clone()] };
+        let route = handles.dispatcher.route(entry.id);
+        let hangup = Hangup { clock: handles.clock.clone(), routes: vec![route.clone()] };
         let submit = Submit { request, terms, events, rules: DeferredRules::default(), warm_up: false };
-        handles.dispatcher.submit(&placement, submit).await?;
+        handles.dispatcher.submit(&route, submit).await?;
         Ok(Self { heard, _hangup: hangup, _entry: entry })
     }
 
