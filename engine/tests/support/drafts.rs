@@ -251,8 +251,8 @@ pub fn check<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B
         ("few pages".into(), Setup { pages: 26, source: source(Guesser::Random), ..crowd.clone() }),
         ("lost engines".into(), Setup { lost_after: vec![9, 40, 41, 90], ..crowd.clone() }),
         (
-            "a lost engine without drafts".into(),
-            Setup { lost_after: vec![60], drafts: DraftMode::Off, ..crowd.clone() },
+            "lost engines, random".into(),
+            Setup { lost_after: vec![60], source: source(Guesser::Random), ..crowd.clone() },
         ),
         ("lost engines, cache".into(), Setup { lost_after: vec![30, 70], checkpoints: 8, ..crowd.clone() }),
         ("cache, few pages".into(), Setup { pages: 30, checkpoints: 8, source: source(Guesser::Random), ..crowd }),

@@ -203,7 +203,10 @@ impl Entries {
         let level = self.level();
         self.floor = self.floor.max(level);
         let entry = self.all.entry(terms.key).or_default();
-        entry.limits = terms.limits;
+        if terms.limits.tokens_per_minute == 0 {
+            // With a rate it was asked about before, or it comes from another ledger and begins with a full minute.
+            entry.limits = terms.limits;
+        }
         if entry.live == 0 {
             entry.account.served.fetch_max(level, Ordering::Relaxed);
         }

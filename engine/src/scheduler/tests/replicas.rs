@@ -284,7 +284,7 @@ fn served_by(ledgers: [Arc<KeyLedger>; 2]) -> [[u32; 2]; 2] {
     for now in 0..400 {
         for (at, replica) in replicas.iter_mut().enumerate() {
             for key in 0..=at {
-                while replica.pipeline.scheduler.waiting_by_key().find(|(of, _)| of.0 == key as u64).is_none() {
+                while !replica.pipeline.scheduler.waiting_by_key().any(|(of, _)| of.0 == key as u64) {
                     let terms = Terms { key: KeyId(key as u64), ..Terms::default() };
                     id += 1;
                     keys.insert(RequestId(id), key);
@@ -314,7 +314,7 @@ fn a_load_says_what_is_to_be_done_and_how_long_it_takes() {
     let mut replica = idle(&ledger, SchedulerConfig { slots: 2, ..CONFIG });
     assert_eq!(replica.pipeline.load(), ReplicaLoad { slots_free: 2, ..ReplicaLoad::default() }, "nothing is known");
     for id in 1..=3 {
-        replica.pipeline.admit(request(id, 200, 40), &Terms::default(), Micros(0)).unwrap();
+        replica.pipeline.admit(request(id, 200, 40 * id as u32), &Terms::default(), Micros(0)).unwrap();
     }
     let load = replica.pipeline.load();
     assert_eq!((load.prompt_tokens, load.sequences_waiting, load.slots_free), (600, 3, 2));
