@@ -1,4 +1,5 @@
-//! What a step costs on the scheduler's side: planning 256 decoding sequences, and committing their tokens.
+//! What a step costs on the scheduler's side: planning 256 decoding sequences, committing their tokens, and telling how
+//! much there is to do.
 //!
 //! `cargo bench -p chimere-engine --bench scheduler`; a line's time is that of one plan, or of one commit, of 256 rows.
 
@@ -6,7 +7,7 @@
 
 use chimere_engine::constraint::Sources;
 use chimere_engine::ids::{Micros, RequestId};
-use chimere_engine::scheduler::{PrefixConfig, Request, Scheduler, SchedulerConfig, Spec};
+use chimere_engine::scheduler::{Pace, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec, StepShape};
 use chimere_engine::step::{Sample, StepOutcome, StepPlan};
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -78,6 +79,12 @@ fn measure(prompt_tokens: u32, iterations: u64) -> (Duration, Duration) {
     (planning, committing)
 }
 
+fn measure_load(c: &mut Criterion) {
+    let (scheduler, mut pace) = (decoding(64), Pace::default());
+    pace.cost.observe(&StepShape { passes: 1, rows: 256, ..StepShape::default() }, Micros(10_000));
+    c.bench_function("load of 256 rows", |b| b.iter(|| black_box(scheduler.load(&pace))));
+}
+
 fn decode_256(c: &mut Criterion) {
     for prompt_tokens in [64, 4096] {
         let at = |what: &str| format!("{what} 256 rows, context {prompt_tokens}");
@@ -89,6 +96,6 @@ fn decode_256(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(20).warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(2));
-    targets = decode_256
+    targets = decode_256, measure_load
 }
 criterion_main!(benches);

@@ -36,13 +36,16 @@ class Picture {
   }
 
   take(steps, now) {
-    // An event tells the steps since the last one; they ended one after the other, the last of them now. Events may come in bursts.
+    // An event tells the steps since the last one; those of a replica ended one after the other, the last of them now. Events may
+    // come in bursts.
     const before = this.steps.at(-1)?.at || 0;
-    let at = now;
+    const ends = new Map();
     const timed = steps.toReversed().map((step) => {
-      const ended = Math.max(at, before);
-      at -= step.ms;
-      return { ...step, at: ended };
+      const at = ends.get(step.replica) ?? now;
+      ends.set(step.replica, at - step.ms);
+      // Replicas number their sequences by themselves.
+      const rows = step.replica ? step.rows.map((row) => ({ ...row, seq: `${step.replica}:${row.seq}` })) : step.rows;
+      return { ...step, rows, at: Math.max(at, before) };
     });
     this.steps.push(...timed.reverse());
     this.steps.splice(0, Math.max(0, this.steps.length - STEPS));
@@ -144,6 +147,10 @@ function facts(now) {
     ["KV pages", share(now.pages_used, now.pages)],
     ["State slots", share(now.slots_used, now.slots)],
     ...(now.entries_max ? [["Prompts kept", share(now.entries, now.entries_max) + (now.host_entries ? `, ${now.host_entries.toLocaleString("en")} on the host` : "")]] : []),
+    ...(now.replicas || []).map((one, number) => [
+      `Replica ${number}`,
+      one.slots ? `${whole(one.running)} running, ${whole(one.waiting)} waiting, ${share(one.slots_used, one.slots)} slots` : "lost",
+    ]),
     ["A step takes, predicted", stepped ? `${now.step_ms.toFixed(2)} ms, ${now.predicted_ms.toFixed(2)} ms` : "-"],
   ];
 }

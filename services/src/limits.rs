@@ -30,6 +30,8 @@ pub const QUEUE_PROMPT_TOKENS_MAX: u64 = 1 << 20;
 pub const SEQS_MAX_CPU: u32 = 16;
 /// Sequences that run at once on a GPU.
 pub const SEQS_MAX_GPU: u32 = 64;
+/// Replicas of the engine: a dispatcher's index of prefixes has so many bits a word.
+pub const REPLICAS_MAX: u32 = 32;
 /// States that the prefix cache keeps on a device: to find which of them should go takes a look at each.
 pub const CHECKPOINTS_MAX: u32 = 4096;
 /// The most memory of the host that the prefix cache takes unless a budget says more.

@@ -8,6 +8,7 @@ mod ignored;
 pub mod keys;
 pub mod learning;
 pub mod panels;
+pub mod replicas;
 
 pub use ignored::{IGNORED, count_ignored};
 
@@ -88,7 +89,20 @@ metrics! {
     E2E_SECONDS        Histogram(SECONDS) "chimere_e2e_seconds" [] "seconds"         "Time from admission to the end of a request, in seconds.";
     STEP_SECONDS       Histogram(SECONDS) "chimere_step_seconds" ["kind"] "seconds"  "Time of a step in seconds, by kind: decode, prefill, mixed.";
     STEP_AGE           Gauge     "chimere_step_age_seconds" [] "seconds"             "Time for which the engine has shown no progress although there is work, in seconds, looked at four times a second; the watchdog declares the engine lost when it is too long.";
-    ENGINE_LOST        Gauge     "chimere_engine_lost" [] "0 or 1"                   "1 from the loss of the engine to the end of the process, else 0.";
+    ENGINE_LOST Gauge "chimere_engine_lost" [] "engines"
+        "Engines that were lost. The process ends when none is left.";
+    REPLICA_UP Gauge "chimere_replica_up" ["replica"] "0 or 1"
+        "1 while a replica computes, 0 once its engine is lost; of services with several.";
+    REPLICA_REQUESTS Gauge "chimere_replica_requests" ["replica", "state"] "requests"
+        "Requests of a replica, by state: running, waiting; of services with several. Their sums are \
+            chimere_requests_running and chimere_requests_waiting.";
+    REPLICA_ROWS Counter "chimere_replica_rows_total" ["replica", "form"] "positions"
+        "Positions that a replica computed, by form: prompt, decode; of services with several.";
+    DISPATCHED Counter "chimere_dispatched_total" ["replica", "why"] "requests"
+        "Requests given to a replica, by why it was chosen: prefix (it keeps more of the prompt), wait (others would \
+            begin later), load (it has the fewest sequences), next (another one refused); of services with several.";
+    MIGRATED Counter "chimere_migrated_requests_total" ["outcome"] "requests"
+        "Requests of a lost replica, by outcome: moved to another one, failed because none took it.";
     BATCH_ROWS         Histogram(ROWS) "chimere_batch_rows" [] "positions"           "Positions computed in a step.";
     STEP_BUDGET        Histogram(BUDGET) "chimere_step_budget_ratio" ["of"] "ratio"  "Share of a step's budget that it used: of positions, and, where somebody decodes and a target is set, of time as it was predicted.";
     GRAPH_REPLAYS      Counter   "chimere_graph_replays_total" [] "graphs"           "Captured graphs that a GPU replayed, each a decode pass; 0 on a CPU.";
@@ -401,6 +415,9 @@ fn start_series() {
 }
 
 fn start_labelled_counters() {
+    for outcome in ["moved", "failed"] {
+        ::metrics::counter!(MIGRATED, "outcome" => outcome).absolute(0);
+    }
     for outcome in ["sent", "lost"] {
         ::metrics::counter!(KV_EVENTS, "outcome" => outcome).absolute(0);
     }

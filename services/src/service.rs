@@ -2,11 +2,11 @@
 //! from and what a signal means is not here.
 
 use crate::actors::deferred_rules::DeferredRules;
-use crate::actors::engine::Build;
 use crate::actors::live::LiveRequests;
-use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
+use crate::actors::messages::{RequestEvent, Submit};
 use crate::actors::phase::Phase;
 use crate::actors::request::ServiceHandles;
+use crate::actors::scheduler::SchedulerActor;
 use crate::actors::scheduler::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::watchdog::StepLimits;
@@ -25,7 +25,7 @@ use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
 use crate::learning::LearningService;
 use crate::metrics::gateway::Gateway;
-use crate::replicas::{Replica, ReplicaParts};
+use crate::replicas::{ReplicaBuild, ReplicaSettings, Replicas, ReplicasParts, SchedulerSettings};
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
@@ -34,7 +34,7 @@ use crate::turn::decisions::adapter_probe::probe;
 use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
 use crate::web::Web;
 use crate::{limits, metrics};
-use actix::Actor;
+use actix::{Actor, Addr};
 use actix_web::dev::ServerHandle;
 use actix_web::web;
 use chimere_engine::backend::BackendInfo;
@@ -58,10 +58,8 @@ pub struct ServiceParts {
     pub workers: usize,
     /// Connections open at once.
     pub connections: usize,
-    /// Makes the backend, on its own thread.
-    pub build: Build,
-    /// Core of that thread.
-    pub core: Option<usize>,
+    /// Make the backends, one for each replica, each on its own thread.
+    pub builds: Vec<ReplicaBuild>,
     /// What NVML knows the GPU by, where one computes.
     pub gpu: Option<String>,
     /// Bounds of the scheduler, given what the backend can hold.
@@ -116,6 +114,8 @@ pub struct ServiceParts {
     pub trust_gateway: bool,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
+    /// Replicas that have to live for the service to call itself ready.
+    pub ready_replicas: usize,
     /// When a step is overdue and the engine is held to be lost.
     pub step_limits: StepLimits,
     /// Ends the process at once, without destructors; called if a service whose engine is lost does not end by itself.
@@ -146,7 +146,7 @@ impl ServiceParts {
 /// A service that accepts connections.
 pub struct Service {
     address: SocketAddr,
-    replica: Replica,
+    replicas: Replicas,
     live: LiveRequests,
     server: ServerHandle,
     probes: Option<ServerHandle>,
@@ -161,27 +161,25 @@ impl Service {
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.export();
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
-        let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
-        let replica = Replica::start(ReplicaParts {
-            build: parts.build,
-            core: parts.core,
-            scheduler: parts.scheduler,
+        let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler, parts.builds.len()));
+        let scheduler = SchedulerSettings {
+            config: parts.scheduler,
             drafts: parts.drafts,
             pace: parts.pace,
-            lookup_threads: parts.lookup_threads,
             clock: clock.clone(),
             live: live.clone(),
             gateway: gateway.clone(),
             step_log: step_log.clone(),
-            events: parts.events.map(started).transpose()?,
-            watchdog: (parts.step_limits, parts.end_process),
-        })
-        .await?;
+        };
+        let watchdog = (parts.step_limits, parts.end_process);
+        let settings = ReplicaSettings { scheduler, lookup_threads: parts.lookup_threads, watchdog };
+        let events = parts.events.map(started).transpose()?;
+        let replicas = Replicas::start(ReplicasParts { builds: parts.builds, settings, events }).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
-        say_what_runs(&replica.info, &parts.limits.name);
-        let (text, scheduler, context) = (Arc::new(parts.text), replica.scheduler.clone(), parts.scheduler.context);
+        say_what_runs(replicas.info(), &parts.limits.name);
+        let (text, dispatcher, context) = (Arc::new(parts.text), replicas.dispatcher.clone(), parts.scheduler.context);
         let (tokenizer, unread) = (text.tokenizer().clone(), parts.edge.patience.unread);
-        let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
+        let handles = ServiceHandles { dispatcher, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
         let engram =
             engram_parts((parts.tables, parts.tables_period, parts.learn_quality_min), parts.strengths, &text)?;
@@ -198,7 +196,7 @@ impl Service {
             text,
             lanes: text_threads()?,
             handles,
-            phase: replica.phase.clone(),
+            phase: replicas.phase.clone(),
             live: live.clone(),
             log_prompts: parts.log_prompts,
         };
@@ -211,7 +209,9 @@ impl Service {
             traces: parts.traces,
             console: parts.edge.console,
             mcp: parts.edge.mcp,
-            slots: parts.scheduler.slots,
+            slots: parts.scheduler.slots * replicas.dispatcher.replicas() as u32,
+            phases: replicas.phases.clone(),
+            ready_replicas: parts.ready_replicas,
             step_log,
             recorder,
             rendered: Default::default(),
@@ -226,7 +226,7 @@ impl Service {
         });
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
         let (server, probes) = listen(app.clone(), parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, replica, live, server, probes, upkeep: upkeep(app.clone()), app })
+        Ok(Self { address, replicas, live, server, probes, upkeep: upkeep(app.clone()), app })
     }
 
     /// The address that it listens on.
@@ -236,7 +236,7 @@ impl Service {
 
     /// What computes, and how much it can hold.
     pub fn info(&self) -> &BackendInfo {
-        &self.replica.info
+        self.replicas.info()
     }
 
     /// Requests that are not answered yet.
@@ -246,31 +246,34 @@ impl Service {
 
     /// Where it stands, to look at and to wait for.
     pub fn phase(&self) -> watch::Receiver<Phase> {
-        self.replica.phase.clone()
+        self.replicas.phase.clone()
     }
 
-    /// Runs one small request through the whole engine, asks the model about its adapters, and opens the doors.
+    /// Runs one small request through each engine, asks the model about its adapters, and opens the doors.
     pub async fn warm_up(&self) -> Result<(), String> {
+        for scheduler in self.replicas.schedulers() {
+            self.warm_up_one(scheduler).await.map_err(|why| format!("warm-up: {why}"))?;
+        }
+        self.judge_adapters().await?;
+        self.replicas.open().await.map_err(|e| format!("warm-up: {e}"))
+    }
+
+    async fn warm_up_one(&self, scheduler: &Addr<SchedulerActor>) -> Result<(), String> {
         let entry = self.live.enter("warm-up".into());
         let request = Request::new(entry.id, [0], Spec::greedy(2));
-        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.replica.info.context));
-        let terms = Terms { exempt: true, ..Terms::default() };
-        let submitted = self
-            .replica
-            .scheduler
-            .send(Submit { request, terms, events, rules: DeferredRules::default(), warm_up: true })
-            .await;
-        submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
+        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.info().context));
+        let (terms, rules) = (Terms { exempt: true, ..Terms::default() }, DeferredRules::default());
+        let submitted = scheduler.send(Submit { request, terms, events, rules, warm_up: true }).await;
+        submitted.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         while let Some(event) = heard.recv().await {
             if let RequestEvent::Event(Event::Failed(why)) = event {
-                return Err(match &*self.replica.phase.borrow() {
-                    Phase::Lost(reason) => format!("warm-up: {reason}"),
-                    _ => format!("warm-up: {why}"),
+                return Err(match &*self.replicas.phase.borrow() {
+                    Phase::Lost(reason) => reason.clone(),
+                    _ => why,
                 });
             }
         }
-        self.judge_adapters().await?;
-        self.replica.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
+        Ok(())
     }
 
     /// Asks the model about all adapters of the directory: one that is refused ends the start.
@@ -285,8 +288,8 @@ impl Service {
 
     /// Takes nothing new, and ends what still runs when the time is over. Returns when all replies are on their way.
     pub async fn drain(&self, within: Duration) {
-        self.replica.scheduler.do_send(Drain { within });
-        let mut phase = self.replica.phase.clone();
+        self.replicas.drain(within);
+        let mut phase = self.replicas.phase.clone();
         // An error means that the scheduler is gone, and then nothing runs any more.
         phase.wait_for(|p| matches!(p, Phase::Drained | Phase::Lost(_))).await.ok();
         self.flush().await;
@@ -302,7 +305,7 @@ impl Service {
 
     /// Why the engine was lost; never returns while it lives.
     pub async fn lost(&self) -> String {
-        let mut phase = self.replica.phase.clone();
+        let mut phase = self.replicas.phase.clone();
         match phase.wait_for(|p| matches!(p, Phase::Lost(_))).await.as_deref() {
             Ok(Phase::Lost(why)) => why.clone(),
             _ => "the scheduler is gone".into(),
@@ -316,7 +319,7 @@ impl Service {
         if let Some(probes) = &self.probes {
             probes.stop(true).await;
         }
-        self.replica.stop();
+        self.replicas.stop();
     }
 }
 

@@ -36,6 +36,7 @@ mod prefix;
 mod process;
 mod programs;
 mod refusals;
+mod replicas;
 mod reports;
 mod requested;
 mod responses;

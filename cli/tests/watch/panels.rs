@@ -182,7 +182,9 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 /// of documents or of examples to learn from, where MCP is served or its tools are run, where there are pipelines, KV
 /// events are published or something leaves the process, or with a chat template, which this model has none of and kept
 /// responses, WebSockets, decisions, citations and turns of several rounds want.
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 27] = [
+    "chimere_replica_",
+    "chimere_dispatched_",
     "chimere_adapter_",
     "chimere_gpu_",
     "chimere_expert_",
@@ -230,7 +232,7 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     // of turns of several rounds, two of tools over MCP, two of tools that the server runs, three of
     // pipelines, one of the way out, one of adapters, one of WebSockets, three of examples to
     // learn from, one of KV events.
-    let elsewhere = 38;
+    let elsewhere = 42;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     let all: Vec<Panel> = ["service", "gpu", "loadtest"].into_iter().flat_map(without_gpu).collect();
     let within = prometheus.sees_move(&all, |round| load(program.addr, round));

@@ -19,6 +19,7 @@ pub use host::HostBlocks;
 pub(crate) use pages::Pages;
 pub use prefix::{CacheTier, FlushedEntries, PrefixChange, PrefixStats, PrefixTotals, StoredUnit};
 pub(crate) use prefix::{Hit, HostHit, PrefixCache};
+pub use prompts::unit_hash;
 pub(crate) use slots::Slots;
 
 /// Pages that hold `positions` positions.

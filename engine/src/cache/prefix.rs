@@ -149,6 +149,22 @@ pub struct PrefixStats {
     pub totals: PrefixTotals,
 }
 
+impl PrefixStats {
+    /// The figures of two caches together, without their counters.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            entries: self.entries + other.entries,
+            checkpoints: self.checkpoints + other.checkpoints,
+            pages: self.pages + other.pages,
+            pages_reclaimable: self.pages_reclaimable + other.pages_reclaimable,
+            host_entries: self.host_entries + other.host_entries,
+            host_blocks: self.host_blocks + other.host_blocks,
+            host_blocks_total: self.host_blocks_total + other.host_blocks_total,
+            totals: PrefixTotals::default(),
+        }
+    }
+}
+
 /// The prefix cache: entries by prompt, on the device and on the host, and what each of them keeps.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {

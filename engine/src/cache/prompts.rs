@@ -99,7 +99,7 @@ impl<T: Default + NodeValue> Prompts<T> {
     }
 
     fn hash_behind(&self, scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
-        hash(scope, parent.map(|parent| self.hash(parent)), unit)
+        unit_hash(scope, parent.map(|parent| self.hash(parent)), unit)
     }
 
     /// The node before it; `None` for a prompt's first unit.
@@ -208,9 +208,9 @@ impl<T: Default + NodeValue> Prompts<T> {
     }
 }
 
-/// Hash of a unit behind one of this hash. The hasher has a fixed seed, so equal prompts have equal hashes in every
-/// run.
-fn hash(scope: CacheScope, before: Option<u64>, unit: &[TokenId]) -> u64 {
+/// Hash of a unit of a scope, behind the unit of the hash `before` if it is not a prompt's first. The hasher has a
+/// fixed seed, so equal prompts have equal hashes in every run.
+pub fn unit_hash(scope: CacheScope, before: Option<u64>, unit: &[TokenId]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (scope, before, unit).hash(&mut hasher);
     hasher.finish()

@@ -61,8 +61,17 @@ impl<T: TrackedSequence> DeferredTracker<T> {
         Ok(tracker)
     }
 
-    /// Tracks the sequence `seq` from now on.
+    /// Tracks the sequence `seq` from now on, which has its prompt and no output.
     pub fn track(&mut self, seq: SeqId, sequence: T) {
+        self.track_behind(seq, sequence, &[]);
+    }
+
+    /// Tracks the sequence `seq` from now on, which has had these outputs already where another tracker knew it.
+    pub fn track_behind(&mut self, seq: SeqId, mut sequence: T, outputs: &[TokenId]) {
+        for token in outputs {
+            sequence.record(*token);
+            sequence.settle();
+        }
         let before = self.tracked.sequences.insert(seq, sequence);
         assert!(before.is_none(), "sequence {seq} is tracked once");
     }
@@ -259,6 +268,18 @@ mod tests {
         tracker.forget(SeqId(1));
         assert_eq!(tracker.answer(), Some((StepId(0), vec![])));
         assert!(tracker.is_empty());
+    }
+
+    #[test]
+    fn a_sequence_that_comes_with_outputs_waits_for_none_of_them() {
+        let mut tracker = DeferredTracker::<Counter>::default();
+        tracker.track_behind(SeqId(1), Counter::default(), &[5, 6, 7]);
+        tracker.launched(awaiting(0, &[(1, 3)]));
+        tracker.launched(awaiting(1, &[(1, 4)]));
+        assert_eq!(tracker.answer(), Some((StepId(0), vec![(SeqId(1), 3)])));
+        assert!(tracker.answer().is_none());
+        tracker.sampled(&[(SeqId(1), 8)]);
+        assert_eq!(tracker.answer(), Some((StepId(1), vec![(SeqId(1), 4)])));
     }
 
     #[test]

@@ -77,6 +77,13 @@ impl SequenceRules {
         }
     }
 
+    /// Begins again behind these outputs, which it has taken: rows behind them were planned in vain.
+    pub(crate) fn rewind(&mut self, outputs: &[TokenId]) {
+        if let Some(watch) = &mut self.thinking {
+            watch.rewind(outputs);
+        }
+    }
+
     /// No more outputs come.
     pub(crate) fn finish(&mut self) {
         if let Some(watch) = &mut self.thinking {

@@ -87,6 +87,10 @@ pub(crate) struct ThoughtWatch {
     read: u32,
     window: VecDeque<Certainty>,
     holds: bool,
+    /// By output, how certain the model was, where that decides: what [`Self::rewind`] reads again.
+    certainties: Vec<Option<Certainty>>,
+    /// The caller knows how thinking went.
+    told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,7 +99,7 @@ enum ThoughtState {
     Unopened,
     /// Thinking from output `since`; outputs from `closing` on are forced.
     Open { since: u32, closing: Option<(u32, ThoughtEnd)> },
-    /// Over, or there was none; told when the caller has it.
+    /// Over, or there was none.
     Over { thought: Option<Thought> },
 }
 
@@ -110,6 +114,8 @@ impl ThoughtWatch {
             read: 0,
             window: VecDeque::new(),
             holds: false,
+            certainties: Vec::new(),
+            told: false,
         };
         if watch.rules.opens.is_none() {
             watch.open(0, 0);
@@ -121,7 +127,19 @@ impl ThoughtWatch {
     pub(crate) fn take(&mut self, token: TokenId, certainty: Option<Certainty>) {
         if !self.is_over() {
             self.unread.push_back((token, certainty));
+            if self.rules.adaptive.is_some() {
+                self.certainties.push(certainty);
+            }
         }
+    }
+
+    /// Begins again behind these outputs, all of which it has taken. Rows were planned behind them whose tokens will
+    /// never come, and for those it has read outputs that the row which is planned now must not know.
+    pub(crate) fn rewind(&mut self, outputs: &[TokenId]) {
+        let mut again = Self { told: self.told, ..Self::new(self.rules.clone()) };
+        let certainty = |at: usize| self.certainties.get(at).copied().flatten();
+        outputs.iter().enumerate().for_each(|(at, token)| again.take(*token, certainty(at)));
+        *self = again;
     }
 
     /// Nothing is decided any more.
@@ -148,8 +166,11 @@ impl ThoughtWatch {
 
     /// How thinking went, once, as soon as its end has been read.
     pub(crate) fn report(&mut self) -> Option<Thought> {
-        match &mut self.state {
-            ThoughtState::Over { thought } => thought.take(),
+        match self.state {
+            ThoughtState::Over { thought: Some(thought) } if !self.told => {
+                self.told = true;
+                Some(thought)
+            }
             _ => None,
         }
     }
@@ -335,6 +356,31 @@ mod tests {
         let mut watch = ThoughtWatch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(None) }));
         (0..3).for_each(|_| watch.take(1, Some(SURE)));
         assert_eq!([2, 3].map(|index| watch.rule(index)), [None, Some(held)]);
+    }
+
+    #[test]
+    fn what_it_says_of_an_output_is_the_same_when_rows_behind_it_were_planned_in_vain() {
+        let stops = Level { entropy_max: 0.0, top_prob_min: 1.0 };
+        let rules = Arc::new(Thinking { adaptive: Some(adaptive(Some(stops))), ..rules(Some(7)) });
+        let said = [(1, SURE), (7, SURE), (1, UNSURE), (1, SURE), (END, SURE), (1, SURE), (1, UNSURE), (1, SURE)];
+        for kept in 0..=said.len() {
+            let take = |watch: &mut ThoughtWatch| said[..kept].iter().for_each(|(t, c)| watch.take(*t, Some(*c)));
+            let mut plain = ThoughtWatch::new(rules.clone());
+            take(&mut plain);
+            let mut ahead = ThoughtWatch::new(rules.clone());
+            take(&mut ahead);
+            let of_row = |watch: &mut ThoughtWatch, at: usize| watch.rule(at as u32);
+            // Two rows are planned behind the last output that came, and the tokens of both are lost.
+            (kept..kept + 2).for_each(|at| drop(of_row(&mut ahead, at)));
+            let told = ahead.report();
+            let outputs: Vec<TokenId> = said[..kept].iter().map(|(token, _)| *token).collect();
+            (0..2).for_each(|_| ahead.rewind(&outputs));
+            assert_eq!(of_row(&mut ahead, kept), of_row(&mut plain, kept), "output {kept}");
+            plain.finish();
+            ahead.finish();
+            assert_eq!(told.or(ahead.report()), plain.report(), "and its end is told once");
+            assert_eq!(ahead.report(), None);
+        }
     }
 
     #[test]

@@ -54,8 +54,6 @@ pub struct ThinkIds {
 pub struct Tally {
     lookups: AtomicU32,
     hits: AtomicU32,
-    /// Sequences that were followed so far.
-    choices: AtomicU32,
     sources: Mutex<Vec<Source>>,
 }
 
@@ -92,11 +90,6 @@ impl Tally {
     fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
         // What is in it was put there whole.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Numbers the next sequence that is followed.
-    pub(super) fn next_choice(&self) -> u32 {
-        self.choices.fetch_add(1, Ordering::Relaxed)
     }
 
     fn add(&self, lookups: usize, hits: usize) {

@@ -43,10 +43,10 @@ pub struct TableSequence {
 }
 
 impl TableSequence {
-    /// The next choice of `request`, from its prompt on.
-    pub fn new(prompt: &[TokenId], request: Arc<RequestTables>) -> Self {
+    /// The choice of this number of `request`, from its prompt on.
+    pub fn new(prompt: &[TokenId], choice: u32, request: Arc<RequestTables>) -> Self {
         let thinking = request.silent_in.is_some_and(|t| t.opened);
-        let (choice, recent, repeats) = (request.tally.next_choice(), Recent::new(prompt), Repeats::default());
+        let (recent, repeats) = (Recent::new(prompt), Repeats::default());
         Self { request, choice, recent, outputs: 0, thinking, ended: false, repeats }
     }
 

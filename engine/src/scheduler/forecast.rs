@@ -7,7 +7,8 @@
 //! find a slot and memory free.
 
 use super::policy::cost::Pace;
-use super::policy::fair::{Terms, charge_of};
+use super::policy::fair::charge_of;
+use super::policy::ledger::Terms;
 use super::policy::throughput::Rates;
 use super::sequence::{ChoiceRole, NextRows, Sequence};
 use super::{Rejected, Request, Scheduler};

@@ -15,6 +15,8 @@ mod commit;
 mod config;
 mod forecast;
 mod launched;
+mod load;
+mod migration;
 mod pipeline;
 mod plan;
 mod policy;
@@ -28,13 +30,15 @@ mod stats;
 mod tests;
 
 pub use crate::cache::{
-    CacheTier, FlushedEntries, HostBlocks, PrefixChange, PrefixConfig, PrefixStats, PrefixTotals, StoredUnit,
+    CacheTier, FlushedEntries, HostBlocks, PrefixChange, PrefixConfig, PrefixStats, PrefixTotals, StoredUnit, unit_hash,
 };
 pub use config::SchedulerConfig;
 pub use forecast::Forecast;
+pub use load::ReplicaLoad;
+pub use migration::{MigratedChoice, MigratedRequest};
 pub use pipeline::{FinishedStep, NextStep, Pipeline, StepInFlight};
 pub use policy::cost::{CostModel, Pace, Recompute, StepShape};
-pub use policy::fair::{KeyLimits, Terms, WEIGHT_MAX};
+pub use policy::ledger::{KeyLedger, KeyLimits, Terms, WEIGHT_MAX};
 pub use policy::throughput::Rates;
 pub use request::{Event, FinishReason, NOT_FINITE, Rejected, Request, RequestTimes, Usage};
 pub use spec::{Pooling, PromptScores, Spec};
@@ -42,12 +46,13 @@ pub use speculation::{DraftSettings, DraftTotals, MakeSource};
 pub use stats::{Stats, WaitReason};
 
 use crate::cache::{AdapterSlots, Pages, PrefixCache, Slots, pages_for};
-use crate::ids::{KeyId, Micros, RequestId, SeqId};
+use crate::ids::{Micros, RequestId, SeqId};
 use forecast::Extent;
 use launched::LaunchedStep;
 use plan::builder::Fork;
 use plan::pause::RowKinds;
 use policy::fair::Accounts;
+use policy::ledger::KeyPlace;
 use policy::lengths::Lengths;
 use policy::throughput::Throughput;
 use queue::Queue;
@@ -55,6 +60,7 @@ use sequence::{Rank, Sequence};
 use speculation::Speculation;
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// All requests of one engine. Every sequence is owned by `running` or by `queue`, every slot by a running sequence,
 /// every page by running sequences, by the prefix cache, or by both.
@@ -102,7 +108,9 @@ enum Door {
 struct LiveRequest {
     /// Its first choice, which computes the prompt's scores.
     first: SeqId,
-    key: KeyId,
+    terms: Terms,
+    /// Its place among the requests that its key may have.
+    place: KeyPlace,
     unfinished: u32,
     times: RequestTimes,
     /// Position of the last prompt token whose score was delivered.
@@ -147,6 +155,14 @@ impl Scheduler {
         }
     }
 
+    /// This scheduler with keys whose limits and shares hold over all schedulers of the ledger. Before anything is
+    /// admitted.
+    #[must_use]
+    pub fn with_ledger(self, ledger: Arc<KeyLedger>) -> Self {
+        assert!(self.live.is_empty(), "requests were admitted already");
+        Self { accounts: Accounts::sharing(ledger), ..self }
+    }
+
     /// Takes a request of nobody in particular into the queue, or says why not. Nothing that is accepted can fail to
     /// run.
     pub fn admit(&mut self, request: Request, now: Micros) -> Result<(), Rejected> {
@@ -156,19 +172,7 @@ impl Scheduler {
     /// As [`Self::admit`], for a request of a certain key: it is refused too where its key asks for more than it may
     /// have, or where it would wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
-        assert!(request.spec.choices > 0, "request {} has no choice", request.id);
-        assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
-        let reads_only = request.spec.max_tokens == Some(0) && request.spec.choices == 1;
-        assert!(
-            request.spec.pool.is_none() || reads_only,
-            "request {} wants tokens beside its hidden state",
-            request.id
-        );
-        assert!(
-            request.spec.adapter.is_none() || self.config.adapter_slots > 0,
-            "request {} has an adapter, and there is no slot for one",
-            request.id
-        );
+        self.assert_sound(&request);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
@@ -182,14 +186,15 @@ impl Scheduler {
         }
         let cached = self.cached(&request, pace);
         self.check_times(&request, Extent { output_max, cached }, terms, now, pace)?;
-        self.accounts.enter(terms, request.prompt.len() as u32);
+        let place = self.accounts.enter(terms, request.prompt.len() as u32, now)?;
         self.accounts.visited(terms.key, now);
         let first = SeqId(self.next_seq);
         self.next_seq += u64::from(request.spec.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };
         let live = LiveRequest {
             first,
-            key: terms.key,
+            terms: *terms,
+            place,
             unfinished: request.spec.choices,
             times,
             scored: 0,
@@ -197,10 +202,21 @@ impl Scheduler {
         };
         self.live.insert(request.id, live);
         for choice in 0..request.spec.choices {
-            let seq = Sequence::new(request.clone(), terms.key, first, choice, output_max);
+            let seq = Sequence::new(request.clone(), terms.key, (now, first), choice, output_max);
             self.queue.push(Sequence { cached, exempt: terms.exempt, ..seq });
         }
         Ok(())
+    }
+
+    /// Whoever makes requests has checked these.
+    fn assert_sound(&self, request: &Request) {
+        let (id, spec) = (request.id, &request.spec);
+        assert!(spec.choices > 0, "request {id} has no choice");
+        assert!(!self.live.contains_key(&id), "request {id} is live already");
+        let reads_only = spec.max_tokens == Some(0) && spec.choices == 1;
+        assert!(spec.pool.is_none() || reads_only, "request {id} wants tokens beside its hidden state");
+        let slots = self.config.adapter_slots;
+        assert!(spec.adapter.is_none() || slots > 0, "request {id} has an adapter, and there is no slot for one");
     }
 
     /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they
@@ -211,7 +227,7 @@ impl Scheduler {
             .iter()
             .filter(|seq| seq.request.id == id)
             .for_each(|seq| self.lengths.note(seq.output_max, seq.output.len() as u32));
-        self.accounts.leave(live.key);
+        self.accounts.leave(live.place);
         self.remove_all(id);
         true
     }
@@ -259,17 +275,26 @@ impl Scheduler {
     /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted
     /// any more.
     pub fn fail(&mut self, why: &str) -> Vec<(RequestId, Event)> {
+        self.close();
+        let live = std::mem::take(&mut self.live);
+        let end = |(id, live): (RequestId, LiveRequest)| {
+            self.accounts.leave(live.place);
+            (id, Event::Failed(why.to_owned()))
+        };
+        live.into_iter().map(end).collect()
+    }
+
+    /// Plans and admits nothing any more, and frees what sequences hold. Gives them, in any order.
+    fn close(&mut self) -> Vec<Sequence> {
         self.door = Door::Failed;
         self.in_flight.clear();
         self.forks.clear();
-        self.queue.clear();
+        let mut sequences: Vec<_> = self.queue.take_all().collect();
         while let Some(seq) = self.running.pop() {
-            self.release(seq);
+            sequences.push(self.release(seq));
         }
         self.prefix.clear(&mut self.pages);
-        let live = std::mem::take(&mut self.live);
-        live.values().for_each(|live| self.accounts.leave(live.key));
-        live.into_keys().map(|id| (id, Event::Failed(why.to_owned()))).collect()
+        sequences
     }
 
     /// No request is live and no step is in flight.
@@ -357,9 +382,8 @@ impl Scheduler {
         let live = self.live.get_mut(&id).expect("a request lives as long as a choice of it");
         live.unfinished -= 1;
         if live.unfinished == 0 {
-            let key = live.key;
-            self.live.remove(&id);
-            self.accounts.leave(key);
+            let live = self.live.remove(&id).expect("it was found just now");
+            self.accounts.leave(live.place);
         }
     }
 }

@@ -6,14 +6,17 @@
 
 use super::forecast::Forecast;
 use super::policy::cost::{Pace, StepShape};
-use super::policy::fair::Terms;
+use super::policy::ledger::Terms;
 use super::request::{Event, Rejected, Request};
-use super::{DraftSettings, FlushedEntries, PrefixChange, Scheduler, SchedulerConfig};
+use super::{
+    DraftSettings, FlushedEntries, KeyLedger, MigratedRequest, PrefixChange, ReplicaLoad, Scheduler, SchedulerConfig,
+};
 use crate::constraint::grammar::ForcedRun;
 use crate::constraint::{Source, Sources};
 use crate::ids::{Micros, RequestId, StepId};
 use crate::step::{StepOutcome, StepPlan};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A scheduler, and the steps of one engine between their launch and their outcome.
 #[derive(Debug)]
@@ -92,6 +95,12 @@ impl Pipeline {
     pub fn around(scheduler: Scheduler, pace: Pace) -> Self {
         let steps = VecDeque::with_capacity(scheduler.config.steps_in_flight_max as usize);
         Self { scheduler, pace, steps, committed: Micros(0), idle_since: None, paused_rows: 0 }
+    }
+
+    /// This idle pipeline with keys whose limits and shares hold over all pipelines of the ledger.
+    #[must_use]
+    pub fn with_ledger(self, ledger: Arc<KeyLedger>) -> Self {
+        Self { scheduler: self.scheduler.with_ledger(ledger), ..self }
     }
 
     /// Plans each step at once from now on, as where nothing can ring when it is time to plan late.
@@ -259,6 +268,28 @@ impl Pipeline {
     pub fn fail(&mut self, why: &str) -> Vec<(RequestId, Event)> {
         self.steps.clear();
         self.scheduler.fail(why)
+    }
+
+    /// The engine is lost: gives all live requests for other pipelines to go on with, and means nothing any more by
+    /// outcomes that still come. See [`Scheduler::hand_over`].
+    pub fn hand_over(&mut self) -> Vec<MigratedRequest> {
+        self.steps.clear();
+        self.scheduler.hand_over()
+    }
+
+    /// Goes on with a request that another pipeline has handed over. See [`Scheduler::adopt`].
+    pub fn adopt(&mut self, migrated: MigratedRequest, now: Micros) -> Result<(), Rejected> {
+        self.scheduler.adopt(migrated, now, &self.pace)
+    }
+
+    /// May a request of another pipeline go on here? See [`Scheduler::may_adopt`].
+    pub fn may_adopt(&self, migrated: &MigratedRequest) -> Result<(), Rejected> {
+        self.scheduler.may_adopt(migrated)
+    }
+
+    /// How much there is to do, for whoever chooses a pipeline for the next request.
+    pub fn load(&self) -> ReplicaLoad {
+        self.scheduler.load(&self.pace)
     }
 
     /// The scheduler, for figures.

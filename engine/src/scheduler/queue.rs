@@ -14,6 +14,10 @@ use std::collections::BTreeMap;
 pub(crate) struct Queue {
     /// A key is here while something of it waits.
     waiting: BTreeMap<KeyId, BTreeMap<Rank, Sequence>>,
+    /// The number of sequences.
+    sequences: u32,
+    /// Tokens of prompts that are to be computed.
+    prompt_tokens: u64,
     new: QueueCounts,
     new_by_key: BTreeMap<KeyId, QueueCounts>,
 }
@@ -113,8 +117,15 @@ impl Queue {
         self.iter().find(|waiting| waiting.rank.seq == seq)
     }
 
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+    /// Takes out all that waits, key by key, each by rank.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Sequence> + use<> {
+        std::mem::take(self).waiting.into_values().flat_map(BTreeMap::into_values)
+    }
+
+    /// Sequences that wait here, and the tokens of their prompts that are not computed, as far as that is known: one
+    /// that ran before may find its own in the prefix cache.
+    pub(crate) fn work(&self) -> (u32, u64) {
+        (self.sequences, self.prompt_tokens)
     }
 
     /// Prompt tokens of requests that never ran and are not exempt.
@@ -142,6 +153,14 @@ impl Queue {
     }
 
     fn count(&mut self, seq: &Sequence, joins: bool) {
+        let prompt_tokens = u64::from(seq.prompt_to_compute());
+        if joins {
+            self.sequences += 1;
+            self.prompt_tokens += prompt_tokens;
+        } else {
+            self.sequences -= 1;
+            self.prompt_tokens -= prompt_tokens;
+        }
         // A prompt is computed once for all choices, so it counts once.
         if !seq.is_new() || seq.role == ChoiceRole::Follower {
             return;

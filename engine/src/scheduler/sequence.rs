@@ -5,16 +5,18 @@ use super::speculation::{KnownRun, SequenceProposers};
 use super::{FinishReason, Request, Usage};
 use crate::cache::{Hit, pages_for};
 use crate::constraint::SequenceRules;
-use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
+use crate::ids::{KeyId, Micros, PageId, SeqId, SlotId, TokenId};
 use crate::step::{Sample, SampleRow};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 
 /// Who goes first within a key: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in
-/// that order.
+/// the order in which requests come to a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     /// Priority of the request; smaller values go first.
     pub(crate) priority: i32,
+    /// When the request was admitted, by this scheduler or by another one that handed it over.
+    pub(crate) admitted: Micros,
     /// Unique, so that ranks are too.
     pub(crate) seq: SeqId,
 }
@@ -103,6 +105,8 @@ pub(crate) struct Sequence {
     pub(crate) lacks_adapter: bool,
     pub(crate) role: ChoiceRole,
     pub(crate) preemptions: u32,
+    /// It has run before, here or on another scheduler, and is computed again.
+    pub(crate) resumes: bool,
     /// What constrains its outputs.
     pub(crate) rules: SequenceRules,
     /// What guesses its next tokens.
@@ -112,8 +116,14 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// A choice of a request whose sequences have ids from `first` on.
-    pub(crate) fn new(request: Request, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
+    /// A choice of a request that was admitted then, and whose sequences have ids from `first` on.
+    pub(crate) fn new(
+        request: Request,
+        key: KeyId,
+        (admitted, first): (Micros, SeqId),
+        choice: u32,
+        output_max: u32,
+    ) -> Self {
         let spec = &request.spec;
         let role = match choice {
             _ if spec.choices == 1 => ChoiceRole::Alone,
@@ -122,7 +132,7 @@ impl Sequence {
         };
         let ends = (spec.min_tokens, spec.end_ids.clone());
         Self {
-            rank: Rank { priority: spec.priority, seq: SeqId(first.0 + u64::from(choice)) },
+            rank: Rank { priority: spec.priority, admitted, seq: SeqId(first.0 + u64::from(choice)) },
             key,
             exempt: false,
             cached: 0,
@@ -143,6 +153,7 @@ impl Sequence {
             lacks_adapter: false,
             role,
             preemptions: 0,
+            resumes: false,
             rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
             drafter: SequenceProposers::default(),
             run: KnownRun::default(),
@@ -210,9 +221,15 @@ impl Sequence {
         self.is_new() && !self.exempt
     }
 
+    /// Prompt positions that it has to compute itself, of one that waits as far as that is known.
+    pub(crate) fn prompt_to_compute(&self) -> u32 {
+        let spared = if self.is_new() { self.cached } else { self.computed };
+        if self.role == ChoiceRole::Follower { 0 } else { self.prompt_len().saturating_sub(spared) }
+    }
+
     /// Waits for its first step.
     pub(crate) fn is_new(&self) -> bool {
-        self.preemptions == 0 && self.slot.is_none()
+        !self.resumes && self.slot.is_none()
     }
 
     /// Pages it lacks to have `positions` computed.

@@ -75,7 +75,7 @@ impl Default for Spec {
 impl Spec {
     /// The scope of the prefix cache that it looks in and leaves its prompt in: that of `cache`, and of its adapter and
     /// scale alone where it has one, for an adapter changes what a prompt leaves behind.
-    pub(crate) fn cache_scope(&self) -> Option<CacheScope> {
+    pub fn cache_scope(&self) -> Option<CacheScope> {
         let own = |scaled: &ScaledAdapter, half| {
             let number = SplitMix::nth(scaled.adapter.number, half);
             u128::from(SplitMix::nth(number ^ u64::from(scaled.scale.to_bits()), half))

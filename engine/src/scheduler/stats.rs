@@ -71,6 +71,46 @@ pub struct Stats {
     pub draining: bool,
 }
 
+impl Stats {
+    /// The figures of two schedulers together. What the first waiting request lacks is that of the one of which more
+    /// requests wait; nothing is admitted any more where neither admits anything.
+    pub fn plus(&self, other: &Self) -> Self {
+        let fuller = if other.requests_new > self.requests_new { other } else { self };
+        Self {
+            requests_running: self.requests_running + other.requests_running,
+            requests_waiting: self.requests_waiting + other.requests_waiting,
+            requests_new: self.requests_new + other.requests_new,
+            waits_for: fuller.waits_for,
+            prompt_tokens_waiting: self.prompt_tokens_waiting + other.prompt_tokens_waiting,
+            sequences_running: self.sequences_running + other.sequences_running,
+            pages_used: self.pages_used + other.pages_used,
+            pages_free: self.pages_free + other.pages_free,
+            slots_used: self.slots_used + other.slots_used,
+            slots_free: self.slots_free + other.slots_free,
+            steps_in_flight: self.steps_in_flight + other.steps_in_flight,
+            preemptions_total: self.preemptions_total + other.preemptions_total,
+            prompt_tokens_total: self.prompt_tokens_total + other.prompt_tokens_total,
+            output_tokens_total: self.output_tokens_total + other.output_tokens_total,
+            rows_total: self.rows_total + other.rows_total,
+            adapters_waiting: self.adapters_waiting + other.adapters_waiting,
+            adapter_swaps_total: self.adapter_swaps_total + other.adapter_swaps_total,
+            draining: self.draining && other.draining,
+        }
+    }
+
+    /// The counters alone, as of a scheduler whose engine is gone.
+    pub fn totals(&self) -> Self {
+        Self {
+            preemptions_total: self.preemptions_total,
+            prompt_tokens_total: self.prompt_tokens_total,
+            output_tokens_total: self.output_tokens_total,
+            rows_total: self.rows_total,
+            adapter_swaps_total: self.adapter_swaps_total,
+            ..Self::default()
+        }
+    }
+}
+
 /// Counters of the scheduler since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {

@@ -78,6 +78,8 @@ pub struct Setup {
     requests: u64,
     /// Those of three in four requests, in two slots.
     adapters: Vec<ScaledAdapter>,
+    /// After how many steps each the engine is lost; another one goes on with what lived.
+    lost_after: Vec<u64>,
 }
 
 struct Run {
@@ -104,16 +106,21 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
             host: HostBlocks::NONE,
         },
     };
-    let backend = backend(setup, config.step_rows_max());
-    let settings = DraftSettings { mode: setup.drafts, kinds: setup.kinds, room: backend.info().drafts };
-    let mut scheduler = Scheduler::new(config).with_drafts(settings);
-    if let Some(source) = &setup.source {
-        scheduler = scheduler.with_draft_source(DraftKind::Ngram, source.clone());
-    }
-    drive(scheduler, backend, setup)
+    let mut start = || {
+        let backend = backend(setup, config.step_rows_max());
+        let settings = DraftSettings { mode: setup.drafts, kinds: setup.kinds, room: backend.info().drafts };
+        let scheduler = Scheduler::new(config).with_drafts(settings);
+        match &setup.source {
+            Some(source) => (scheduler.with_draft_source(DraftKind::Ngram, source.clone()), backend),
+            None => (scheduler, backend),
+        }
+    };
+    drive(&mut start, setup)
 }
 
-fn drive(mut scheduler: Scheduler, mut backend: impl Backend, setup: &Setup) -> Run {
+fn drive<B: Backend>(start: &mut impl FnMut() -> (Scheduler, B), setup: &Setup) -> Run {
+    let (mut scheduler, mut backend) = start();
+    let mut losses: VecDeque<u64> = setup.lost_after.iter().copied().collect();
     let Setup { arrivals, requests, .. } = *setup;
     let mut random = Random(arrivals.unwrap_or(0));
     let mut waiting: VecDeque<u64> = (0..requests).collect();
@@ -134,6 +141,15 @@ fn drive(mut scheduler: Scheduler, mut backend: impl Backend, setup: &Setup) -> 
             let shape = pace.shape(&plan);
             pace.cost.observe(&shape, Micros(900 + 100 * u64::from(shape.rows) + 10 * u64::from(shape.prompt_rows)));
             launched.push_back(backend.launch(plan).unwrap());
+        }
+        if losses.pop_front_if(|after| now.0 >= *after).is_some() {
+            let migrated = scheduler.hand_over();
+            assert!(!migrated.is_empty(), "somebody lives");
+            // What was computed for it meanwhile means nothing.
+            launched.drain(..).for_each(|pending| drop(pending.wait()));
+            (scheduler, backend) = start();
+            migrated.into_iter().for_each(|request| scheduler.adopt(request, now, &pace).unwrap());
+            continue;
         }
         let Some(pending) = launched.pop_front() else { continue };
         for (id, event) in scheduler.commit(pending.wait().unwrap(), now) {
@@ -233,6 +249,12 @@ pub fn check<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B
         ("right, gate".into(), Setup { drafts: DraftMode::Auto, source: source(Guesser::Right), ..crowd.clone() }),
         ("shipped, cache".into(), Setup { drafts: DraftMode::Fixed(5), checkpoints: 32, ..crowd.clone() }),
         ("few pages".into(), Setup { pages: 26, source: source(Guesser::Random), ..crowd.clone() }),
+        ("lost engines".into(), Setup { lost_after: vec![9, 40, 41, 90], ..crowd.clone() }),
+        (
+            "lost engines, random".into(),
+            Setup { lost_after: vec![60], source: source(Guesser::Random), ..crowd.clone() },
+        ),
+        ("lost engines, cache".into(), Setup { lost_after: vec![30, 70], checkpoints: 8, ..crowd.clone() }),
         ("cache, few pages".into(), Setup { pages: 30, checkpoints: 8, source: source(Guesser::Random), ..crowd }),
     ]);
     compare(preset, &mut backend, &want, numbers);
@@ -255,6 +277,7 @@ pub fn check_adapters<B: Backend>(
         ("right, crowd".into(), Setup { source: told(&all, Guesser::Right), ..crowd.clone() }),
         ("shipped, cache".into(), Setup { checkpoints: 32, arrivals: None, ..crowd.clone() }),
         ("few pages".into(), Setup { pages: 26, source: told(&all, Guesser::Random), ..crowd.clone() }),
+        ("lost engines".into(), Setup { lost_after: vec![20, 50], ..crowd.clone() }),
         ("cache, few pages".into(), Setup { pages: 30, checkpoints: 8, ..crowd }),
     ];
     compare(preset, &mut backend, &want, numbers);
@@ -316,6 +339,7 @@ fn off() -> Setup {
         arrivals: None,
         requests: REQUESTS,
         adapters: Vec::new(),
+        lost_after: Vec::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Request actor to scheduler actor: please run this. The reply comes before any response header is sent.
-#[derive(Message)]
+#[derive(Message, Clone)]
 #[rtype(result = "Result<(), Refusal>")]
 pub struct Submit {
     /// Checked against the model's limits.
@@ -86,8 +86,18 @@ pub struct Follow<R> {
     pub choices: u32,
     /// What all of them begin with.
     pub prompt: Arc<[TokenId]>,
+    /// The outputs that each choice has had on another engine, by choice; empty for a request that begins here.
+    pub outputs: Vec<Vec<TokenId>>,
     /// What the source does for them.
     pub rules: R,
+}
+
+impl<R> Follow<R> {
+    /// The message about the same sequences to the actor of a source that does this for them.
+    pub(super) fn with_rules<T>(&self, rules: T) -> Follow<T> {
+        let Self { first, choices, prompt, outputs, .. } = self;
+        Follow { first: *first, choices: *choices, prompt: prompt.clone(), outputs: outputs.clone(), rules }
+    }
 }
 
 /// Scheduler actor to the actor of a deferred source: these sequences have ended.

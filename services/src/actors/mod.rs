@@ -12,6 +12,7 @@
 
 pub mod deferred;
 pub mod deferred_rules;
+pub mod dispatch;
 pub mod engine;
 pub mod live;
 pub mod messages;

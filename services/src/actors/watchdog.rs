@@ -8,8 +8,9 @@
 //! watchdog ends the process without them.
 
 use crate::actors::messages::EngineOverdue;
-use crate::actors::phase::Phase;
-use crate::{limits, metrics};
+use crate::actors::phase::{Phase, ReplicaPhase};
+use crate::limits;
+use crate::metrics::replicas::ReplicaMeter;
 use actix::Recipient;
 use chimere_engine::backend::Progress;
 use chimere_engine::ids::StepId;
@@ -17,7 +18,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 
 /// Time between two looks at the step. A look counts for at most twice this time, so that a step does not age while the
 /// machine sleeps or the process is stopped.
@@ -119,7 +119,8 @@ impl EngineWatch {
     }
 }
 
-/// Keeps the watchdog's thread; the thread ends after it unless the engine was lost.
+/// Keeps the watchdog's thread; the thread ends after it unless the engine was lost: then it ends the process, whose
+/// destructors may wait for a device that does not answer.
 pub(crate) struct Watchdog(EngineWatch);
 
 impl Drop for Watchdog {
@@ -134,10 +135,12 @@ pub(crate) struct WatchdogParts {
     pub(crate) watch: EngineWatch,
     /// When a step is overdue.
     pub(crate) limits: StepLimits,
+    /// Told how long the engine has shown no progress.
+    pub(crate) figures: ReplicaMeter,
     /// The backend's own count of its progress.
     pub(crate) progress: Progress,
-    /// Where the service stands.
-    pub(crate) phase: watch::Sender<Phase>,
+    /// Where the replica stands.
+    pub(crate) phase: ReplicaPhase,
     /// The actor that ends all streams.
     pub(crate) scheduler: Recipient<EngineOverdue>,
     /// Ends the process without destructors and exit handlers.
@@ -160,23 +163,23 @@ impl WatchdogParts {
             std::thread::sleep(TICK);
             let elapsed = last.elapsed().min(2 * TICK);
             last = Instant::now();
-            if self.is_lost() {
+            if self.phase.is_lost() {
                 return self.see_the_process_end();
             }
-            if self.watch.0.over.load(Ordering::Relaxed) {
+            if self.is_over() {
                 return;
             }
             let waiting = self.watch.age(elapsed, self.progress.count());
             let waited = waiting.map_or(Duration::ZERO, |waiting| waiting.waited);
-            ::metrics::gauge!(metrics::STEP_AGE).set(waited.as_secs_f64());
+            self.figures.ages(waited);
             if let Some(waiting) = waiting.filter(|w| w.waited > self.limits.allowed(w.awaited)) {
                 self.give_up(waiting);
             }
         }
     }
 
-    fn is_lost(&self) -> bool {
-        matches!(*self.phase.borrow(), Phase::Lost(_))
+    fn is_over(&self) -> bool {
+        self.watch.0.over.load(Ordering::Relaxed)
     }
 
     /// Has the scheduler actor end everything, or marks the service as lost itself.
@@ -184,15 +187,19 @@ impl WatchdogParts {
         let why = reason(waiting, self.limits.allowed(waiting.awaited));
         self.scheduler.do_send(EngineOverdue(why.clone()));
         let end = Instant::now() + ANSWER;
-        while !self.is_lost() && Instant::now() < end {
+        while !self.phase.is_lost() && Instant::now() < end {
             std::thread::sleep(TICK / 10);
         }
-        if self.phase.send_if_modified(|phase| phase.advance(Phase::Lost(why.clone()))) {
+        if self.phase.advance(Phase::Lost(why.clone())) {
             tracing::error!(why, "the engine is lost, and the scheduler does not answer");
         }
     }
 
+    /// The engine is lost. The process goes on as long as other replicas do; then it has a bounded time to end.
     fn see_the_process_end(&self) {
+        while !self.phase.service_is_lost() && !self.is_over() {
+            std::thread::sleep(TICK);
+        }
         std::thread::sleep(self.limits.exit);
         tracing::error!(seconds = self.limits.exit.as_secs_f64(), "the process did not end by itself in this time");
         (self.end_process)();
@@ -270,14 +277,15 @@ mod tests {
 
     #[test]
     fn a_scheduler_that_does_not_answer_cannot_hide_the_loss_or_hold_up_the_end() {
-        let (sender, mut phase) = watch::channel(Phase::Ready);
+        let (replica, mut phase) = ReplicaPhase::alone();
         actix_rt::System::new().block_on(async move {
             let watch = EngineWatch::default();
             let parts = WatchdogParts {
                 watch: watch.clone(),
                 limits: StepLimits { least: TICK, exit: TICK, ..LIMITS },
                 progress: Progress::default(),
-                phase: sender,
+                phase: replica,
+                figures: ReplicaMeter::alone(),
                 scheduler: actix::Actor::start(Deaf).recipient(),
                 end_process: || ENDED.store(true, Ordering::Relaxed),
             };

@@ -58,6 +58,9 @@ pub struct ServeArgs {
     /// Threads that compute on the CPU, 0 for every core [default: 0]
     #[arg(long, value_name = "N", help_heading = COMPUTING)]
     pub threads: Option<u32>,
+    /// Replicas of the engine that share the CPU's threads and memory, 1 to 32 [default: 1]
+    #[arg(long, value_name = "N", help_heading = COMPUTING)]
+    pub replicas: Option<u32>,
     /// Bits of activations when a GPU computes: int16 is closer to the exact path, at twice the matrix instructions;
     /// auto takes it for models of less than 1 GiB and for 16-bit weights [default: auto]
     #[arg(long, value_enum, help_heading = COMPUTING)]
@@ -130,6 +133,7 @@ impl ServeArgs {
         put("trace", "endpoint", self.trace_endpoint.clone().map(Value::String));
         put("engine", "device", self.device.and_then(|d| Value::try_from(d).ok()));
         put("engine", "threads", self.threads.map(|n| Value::Integer(n.into())));
+        put("engine", "replicas", self.replicas.map(|n| Value::Integer(n.into())));
         put("engine", "max_seqs", self.max_seqs.map(|n| Value::Integer(n.into())));
         put("engine", "max_context", self.max_context.map(|n| Value::Integer(n.into())));
         put("engine", "step_tokens", self.step_tokens.map(|n| Value::Integer(n.into())));

@@ -2,6 +2,7 @@
 
 use super::{WAITING_BY_KEY, WAITING_BY_REASON};
 use crate::limits::KEY_LABELS_MAX;
+use ::metrics::Gauge;
 use chimere_engine::ids::KeyId;
 use chimere_engine::scheduler::{Stats, WaitReason};
 use std::collections::{BTreeMap, HashMap};
@@ -16,36 +17,45 @@ const OTHERS: &str = "other";
 pub struct WaitingByKey {
     labels: HashMap<KeyId, String>,
     shown: BTreeMap<String, u32>,
+    by_reason: [u32; REASONS],
 }
+
+/// Reasons to wait, and having been preempted.
+const REASONS: usize = WaitReason::ALL.len() + 1;
 
 impl Default for WaitingByKey {
     fn default() -> Self {
         Self {
             labels: HashMap::from([(KeyId::default(), NOBODY.to_owned())]),
             shown: BTreeMap::from([(NOBODY.to_owned(), 0)]),
+            by_reason: [0; REASONS],
         }
     }
 }
 
 impl WaitingByKey {
-    /// Sets the gauges that have changed. A key that was seen once keeps its series, at 0.
+    /// Changes the gauges by what has changed: other replicas do so too, and so the gauges are sums. A key that was
+    /// seen once keeps its series, at 0.
     pub fn tell(&mut self, stats: &Stats, by_key: impl Iterator<Item = (KeyId, u32)>) {
         let mut now: BTreeMap<String, u32> = self.shown.keys().map(|label| (label.clone(), 0)).collect();
         for (key, waiting) in by_key {
             *now.entry(self.label(key)).or_default() += waiting;
         }
         for (label, waiting) in &now {
-            if self.shown.get(label) != Some(waiting) {
-                ::metrics::gauge!(WAITING_BY_KEY, "key" => label.clone()).set(f64::from(*waiting));
+            let shown = self.shown.get(label).copied();
+            if shown != Some(*waiting) {
+                change(::metrics::gauge!(WAITING_BY_KEY, "key" => label.clone()), shown.unwrap_or(0), *waiting);
             }
         }
         self.shown = now;
-        for reason in WaitReason::ALL {
-            let waiting = if stats.waits_for == reason { stats.requests_new } else { 0 };
-            ::metrics::gauge!(WAITING_BY_REASON, "reason" => reason.name()).set(f64::from(waiting));
-        }
+        let new = |reason| if stats.waits_for == reason { stats.requests_new } else { 0 };
         let preempted = stats.requests_waiting.saturating_sub(stats.requests_new);
-        ::metrics::gauge!(WAITING_BY_REASON, "reason" => "preempted").set(f64::from(preempted));
+        let by_reason = WaitReason::ALL.map(|reason| (reason.name(), new(reason)));
+        let all = by_reason.into_iter().chain([("preempted", preempted)]);
+        for ((reason, waiting), shown) in all.zip(&mut self.by_reason) {
+            change(::metrics::gauge!(WAITING_BY_REASON, "reason" => reason), *shown, waiting);
+            *shown = waiting;
+        }
     }
 
     fn label(&mut self, key: KeyId) -> String {
@@ -57,6 +67,10 @@ impl WaitingByKey {
             None => self.labels.entry(key).or_insert_with(|| format!("{:08x}", key.0 >> 32)).clone(),
         }
     }
+}
+
+fn change(gauge: Gauge, from: u32, to: u32) {
+    gauge.increment(f64::from(to) - f64::from(from));
 }
 
 #[cfg(test)]

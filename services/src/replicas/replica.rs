@@ -3,22 +3,27 @@
 use crate::actors::deferred::{DeferredSource, DeferredUsers, EngramSource, GrammarSource, RulesLink, Starter};
 use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
 use crate::actors::engine::{Build, EngineActor, Started};
-use crate::actors::live::LiveRequests;
-use crate::actors::phase::Phase;
-use crate::actors::scheduler::SchedulerActor;
-use crate::actors::scheduler::step_log::StepLog;
+use crate::actors::scheduler::{ReplicaPlace, SchedulerActor, SchedulerSettings};
 use crate::actors::spin_wait::SpinWait;
 use crate::actors::threads;
 use crate::actors::watchdog::{EngineWatch, StepLimits, Watchdog, WatchdogParts};
 use crate::clock::Clock;
-use crate::events::EventSink;
-use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
 use actix_rt::Arbiter;
 use chimere_engine::backend::BackendInfo;
-use chimere_engine::scheduler::{DraftSettings, Pace, SchedulerConfig};
+use chimere_engine::scheduler::DraftSettings;
 use std::sync::Arc;
-use tokio::sync::watch;
+
+/// What all replicas of a service have in common.
+#[derive(Clone)]
+pub struct ReplicaSettings {
+    /// What their scheduler actors go by.
+    pub scheduler: SchedulerSettings,
+    /// Threads that share large batches of table lookups, and as many again for rows under grammars.
+    pub lookup_threads: usize,
+    /// The time at which a step is overdue, and the function that ends the process then.
+    pub watchdog: (StepLimits, fn()),
+}
 
 /// The parts that a replica is made of.
 pub struct ReplicaParts {
@@ -26,34 +31,16 @@ pub struct ReplicaParts {
     pub build: Build,
     /// The core that the engine's thread is bound to.
     pub core: Option<usize>,
-    /// Bounds of the scheduler.
-    pub scheduler: SchedulerConfig,
-    /// Bounds of speculation; the backend lowers them to the drafts that it has room for.
-    pub drafts: DraftSettings,
-    /// Targets and bounds in time; the time that steps take is measured.
-    pub pace: Pace,
-    /// Threads that share large batches of table lookups, and as many again for rows under grammars.
-    pub lookup_threads: usize,
-    /// The clock that requests are timed by.
-    pub clock: Clock,
-    /// Requests that are not answered yet.
-    pub live: LiveRequests,
-    /// Metrics under the names that other engines give them.
-    pub gateway: Arc<Gateway>,
-    /// The log of single steps that the live view shows.
-    pub step_log: Arc<StepLog>,
-    /// Told what changes in the prefix cache, where somebody wants to know.
-    pub events: Option<EventSink>,
-    /// The time at which a step is overdue, and the function that ends the process then.
-    pub watchdog: (StepLimits, fn()),
+    /// What it has in common with others.
+    pub settings: ReplicaSettings,
+    /// Where it stands among them.
+    pub place: ReplicaPlace,
 }
 
 /// A running replica. Its threads end with [`Replica::stop`].
 pub struct Replica {
     /// The actor that runs requests.
     pub scheduler: Addr<SchedulerActor>,
-    /// The phase of its life: starting, ready, draining, drained or lost.
-    pub phase: watch::Receiver<Phase>,
     /// The kind of backend, and the number of sequences and tokens that it can hold.
     pub info: BackendInfo,
     arbiters: [Arbiter; 4],
@@ -64,22 +51,9 @@ impl Replica {
     /// Starts a replica on the current actix system. An error names the thread that could not be started, or says why
     /// there is no backend.
     pub async fn start(parts: ReplicaParts) -> Result<Self, String> {
-        let ReplicaParts {
-            build,
-            core,
-            scheduler: config,
-            drafts,
-            pace,
-            lookup_threads,
-            clock,
-            live,
-            gateway,
-            step_log,
-            events,
-            watchdog,
-        } = parts;
-        let (phase_tx, phase) = watch::channel(Phase::Starting);
-
+        let ReplicaParts { build, core, settings, place } = parts;
+        let ReplicaSettings { scheduler: settings, lookup_threads, watchdog } = settings;
+        let SchedulerSettings { drafts, clock, .. } = settings.clone();
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
         let (outcomes, launched) = outcomes();
         let Started { engine, rules, info, progress } =
@@ -96,23 +70,20 @@ impl Replica {
 
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let (spin_wait, watch, phases) = (SpinWait::of_scheduler(&info), EngineWatch::default(), phase_tx.clone());
-        let watched = watch.clone();
+        let (spin_wait, watch, phase) = (SpinWait::of_scheduler(&info), EngineWatch::default(), place.phase.clone());
+        let (watched, figures) = (watch.clone(), place.figures.clone());
+        let settings = SchedulerSettings { drafts, ..settings };
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new((config, drafts), pace, engine, deferred, phase_tx, live, clock, gateway, step_log)
-                .with_spin_wait(spin_wait)
-                .with_events(events)
-                .with_watch(watched)
+            SchedulerActor::new(settings, place, engine, deferred).with_spin_wait(spin_wait).with_watch(watched)
         });
         let (limits, end_process) = watchdog;
         let scheduler_link = scheduler.clone().recipient();
-        let parts = WatchdogParts { watch, limits, progress, phase: phases, scheduler: scheduler_link, end_process };
+        let parts = WatchdogParts { watch, limits, progress, phase, figures, scheduler: scheduler_link, end_process };
         let watchdog = Watchdog::start(parts).map_err(|e| format!("watchdog's thread: {e}"))?;
         wait_for_steps(launched, links, scheduler.clone().recipient())
             .map_err(|e| format!("completion thread: {e}"))?;
         Ok(Self {
             scheduler,
-            phase,
             info,
             arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter, grammar_arbiter],
             _watchdog: watchdog,

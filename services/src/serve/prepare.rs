@@ -23,6 +23,7 @@ use crate::http::request::ModelLimits;
 use crate::http::tls::Certificate;
 use crate::pipelines::Pipelines;
 use crate::printable::one_line;
+use crate::replicas::ReplicaBuild;
 use crate::responses::ResponseStore;
 use crate::semantic::{Collections, Settings};
 use crate::service::ServiceParts;
@@ -107,7 +108,7 @@ impl Prepared {
             strengths: strengths(config)?,
             tables_period: Duration::from_secs(config.engram.reload_seconds),
             lookup_threads: lookup_threads(config),
-            core: usize::try_from(config.engine.core).ok(),
+            ready_replicas: ready_replicas(config, reserved.len()),
             body_bytes: (config.limits.body_bytes, config.limits.bodies_bytes),
             edge: edge(config, tls, probes),
             log_prompts: config.log.prompts,
@@ -120,7 +121,7 @@ impl Prepared {
             traces: traces(config)?,
             events,
             metrics: config.server.metrics,
-            build: build(model, setup, reserved, log.clone()),
+            builds: builds(model, setup, reserved, config.engine.core, log),
         };
         let hello = hello(config, address, !keys.keys().is_empty(), parts.edge.tls.is_some());
         Ok(Self { parts, renewals: Renewals { keys, certificate, audit }, hello, claims })
@@ -353,17 +354,20 @@ fn set_up(
     model: &Model,
     look: EarlyLook,
     log: &ProcessLog,
-) -> Result<(Setup, PrefixConfig, Option<Reservation>), ServeError> {
+) -> Result<(Setup, PrefixConfig, Vec<Option<Reservation>>), ServeError> {
     let context = device::context(&config.engine, model).map_err(ServeError::Usage)?;
     let wanted = DeviceRequest { adapters: config.adapters.room(), ..DeviceRequest::of(&config.engine, context) };
     let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),
     })?;
-    log.say(&said.to_string());
+    let replicas = config.engine.replicas;
+    setup.share(replicas).map_err(ServeError::Usage)?;
+    let more = if replicas > 1 { format!(", {replicas} replicas") } else { String::new() };
+    log.say(&format!("{said}{more}"));
     let wanted = config.cache.prefix;
-    let plan =
-        setup.plan(config.engine.vram_budget, model, wanted != PrefixCacheMode::Off).map_err(ServeError::Start)?;
+    let budget = setup.budget(config.engine.vram_budget, replicas).map_err(ServeError::Start)?;
+    let plan = setup.plan(budget, model, wanted != PrefixCacheMode::Off).map_err(ServeError::Start)?;
     let plan = setup.with_host_cache(plan, config.cache.host_budget).map_err(ServeError::Start)?;
     log.say(&plan.to_string());
     if let Some(note) = device::missing_prefix_cache(&plan, wanted).map_err(ServeError::Start)? {
@@ -371,7 +375,8 @@ fn set_up(
     }
     plan.export();
     setup.set_room(&plan);
-    let reserved = setup.gpu().is_none().then(|| plan.reserve()).transpose().map_err(ServeError::Start)?;
+    let reserve = || setup.gpu().is_none().then(|| plan.reserve()).transpose().map_err(ServeError::Start);
+    let reserved = (0..replicas).map(|_| reserve()).collect::<Result<_, _>>()?;
     Ok((setup, plan.prefix(), reserved))
 }
 
@@ -488,7 +493,23 @@ fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn build(model: Model, setup: Setup, reserved: Option<Reservation>, log: ProcessLog) -> Build {
+/// What makes the backend of each replica. They share the model's file; each packs weights of its own.
+fn builds(
+    model: Model,
+    setup: Setup,
+    reserved: Vec<Option<Reservation>>,
+    core: i64,
+    log: &ProcessLog,
+) -> Vec<ReplicaBuild> {
+    let model = Arc::new(model);
+    let each = reserved.into_iter().enumerate().map(|(number, reserved)| ReplicaBuild {
+        build: build(model.clone(), setup.clone(), reserved, log.clone()),
+        core: usize::try_from(core).ok().map(|core| core + number),
+    });
+    each.collect()
+}
+
+fn build(model: Arc<Model>, setup: Setup, reserved: Option<Reservation>, log: ProcessLog) -> Build {
     Box::new(move || {
         // What was kept for the backend is its own now.
         drop(reserved);
@@ -497,6 +518,11 @@ fn build(model: Model, setup: Setup, reserved: Option<Reservation>, log: Process
         progress.end();
         Ok(backend.boxed())
     })
+}
+
+/// How many of so many replicas have to live for the service to call itself ready: at least one.
+fn ready_replicas(config: &Config, replicas: usize) -> usize {
+    ((config.engine.ready_share * replicas as f64).ceil() as usize).clamp(1, replicas)
 }
 
 /// One line that says how far loading is, on a terminal only: a log has no use for it.

@@ -233,7 +233,7 @@ fn steps(
     });
     let mut tracker = TableTracker::new(threads as usize)?;
     for (seq, walk) in walks.last.iter().enumerate() {
-        tracker.track(SeqId(seq as u64), TableSequence::new(walk, request.clone()));
+        tracker.track(SeqId(seq as u64), TableSequence::new(walk, seq as u32, request.clone()));
     }
     let (mut step, mut lookups, mut hits) = (0, 0, 0);
     let mut one = || {

@@ -3,7 +3,7 @@
 //! none. How fast it is, and where it breaks, a test says.
 
 use chimere::text::Tokenizer;
-use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
+use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending, Progress};
 use chimere_engine::constraint::{Constraint, StepRules};
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use chimere_engine::step::{
@@ -117,6 +117,41 @@ impl Fake {
     }
 }
 
+/// A backend that computes, and breaks where a test says so.
+pub struct Breakable {
+    pub inner: Box<dyn Backend>,
+    pub fake: Fake,
+}
+
+impl Backend for Breakable {
+    fn info(&self) -> &BackendInfo {
+        self.inner.info()
+    }
+
+    fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
+        let (step, shared) = (plan.id, self.fake.0.clone());
+        // What it keeps of a plan is its number: nobody looks at more.
+        let trouble = shared.launch(StepPlan::new(step, Vec::new()))?;
+        let pending = self.inner.launch(plan)?;
+        Ok(match trouble {
+            None => pending,
+            trouble => Pending::new(step, move || shared.finish(step, trouble, StepOutcome::default())),
+        })
+    }
+
+    fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
+        self.inner.constrain(rules)
+    }
+
+    fn look_for_rules(&mut self, early: Arc<EarlyRules>) {
+        self.inner.look_for_rules(early);
+    }
+
+    fn progress(&self) -> Progress {
+        self.inner.progress()
+    }
+}
+
 struct FakeBackend {
     info: BackendInfo,
     shared: Arc<Shared>,
@@ -130,18 +165,7 @@ impl Backend for FakeBackend {
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
         let step = plan.id;
-        self.shared.plans.lock().unwrap().push(plan.clone());
-        let trouble = self.shared.trouble.lock().unwrap().take();
-        match trouble {
-            Some(Trouble::LaunchFails) => {
-                return Err(BackendError::Device { step, why: "launch failed on purpose".into() });
-            }
-            Some(Trouble::LaunchPanics) => panic!("launch panics on purpose"),
-            Some(Trouble::LaunchNeverReturns) => loop {
-                std::thread::park();
-            },
-            _ => {}
-        }
+        let trouble = self.shared.launch(plan.clone())?;
         let outcome = self.compute(&plan);
         let shared = self.shared.clone();
         Ok(Pending::new(step, move || shared.finish(step, trouble, outcome)))
@@ -153,6 +177,21 @@ impl Backend for FakeBackend {
 }
 
 impl Shared {
+    /// Keeps a plan that is launched, and breaks there if that was said. What breaks later is returned.
+    fn launch(&self, plan: StepPlan) -> Result<Option<Trouble>, BackendError> {
+        let step = plan.id;
+        self.plans.lock().unwrap().push(plan);
+        let trouble = self.trouble.lock().unwrap().take();
+        match trouble {
+            Some(Trouble::LaunchFails) => Err(BackendError::Device { step, why: "launch failed on purpose".into() }),
+            Some(Trouble::LaunchPanics) => panic!("launch panics on purpose"),
+            Some(Trouble::LaunchNeverReturns) => loop {
+                std::thread::park();
+            },
+            trouble => Ok(trouble),
+        }
+    }
+
     fn finish(
         &self,
         step: StepId,

@@ -1,5 +1,6 @@
 //! A whole service in this process, on a free port, with a fake backend.
 
+use super::fake::Breakable;
 use super::{Fake, PATIENCE, eventually};
 use chimere::actors::engine::Build;
 use chimere::actors::live::LiveRequests;
@@ -17,6 +18,7 @@ use chimere::http::request::ModelLimits;
 use chimere::learning::{Consent, LearningService, LearningSettings};
 use chimere::names::ServedNames;
 use chimere::pipelines::Pipelines;
+use chimere::replicas::ReplicaBuild;
 use chimere::semantic::{Collections, Settings};
 use chimere::service::{Service, ServiceParts};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
@@ -38,6 +40,9 @@ use tokio::sync::oneshot;
 /// Bounds of the service under test.
 #[derive(Clone)]
 pub struct Options {
+    /// Replicas, each with all that follows, and how many of them have to live for the service to be ready.
+    pub replicas: usize,
+    pub ready_replicas: usize,
     pub slots: u32,
     pub pages: u32,
     pub context: u32,
@@ -105,6 +110,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            replicas: 1,
+            ready_replicas: 1,
             slots: 16,
             pages: 1024,
             context: 2048,
@@ -263,7 +270,7 @@ impl Drop for Server {
 }
 
 /// The golden model on the CPU. Its weights are random, but they are weights.
-fn real(options: &Options) -> Build {
+fn real(options: &Options, fake: &Fake) -> Build {
     let config = CpuConfig {
         threads: 2,
         slots: options.slots,
@@ -276,9 +283,11 @@ fn real(options: &Options) -> Build {
         drafts: 7,
         draft_head: true,
     };
+    let fake = fake.clone();
     Box::new(move || {
         let model = model::load(&golden()).map_err(|e| e.to_string())?;
-        Ok(Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?))
+        let inner = Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?);
+        Ok(Box::new(Breakable { inner, fake }))
     })
 }
 
@@ -331,14 +340,14 @@ fn parts(
         threads: 1,
         adapter_slots: 8,
     };
-    let build: Build = if options.real {
-        real(&options)
-    } else {
-        Box::new({
-            let fake = fake.clone();
-            move || Ok(fake.backend(info))
-        })
+    let build = || -> Build {
+        if options.real {
+            return real(&options, fake);
+        }
+        let (fake, info) = (fake.clone(), info.clone());
+        Box::new(move || Ok(fake.backend(info)))
     };
+    let builds = (0..options.replicas).map(|_| ReplicaBuild { build: build(), core: None }).collect();
     let ids = Fingerprint::of(text.tokenizer());
     let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
     let embedder = Embedder::open(&options.embedder).unwrap();
@@ -393,8 +402,7 @@ fn parts(
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
         workers: 1,
         connections: options.connections,
-        build,
-        core: None,
+        builds,
         gpu: None,
         scheduler,
         drafts: DraftSettings { mode: DraftMode::Auto, kinds: DraftKinds::all(), ..DraftSettings::default() },
@@ -441,6 +449,7 @@ fn parts(
         trust_gateway: options.trust_gateway,
         pace: options.pace,
         keep_alive: options.keep_alive,
+        ready_replicas: options.ready_replicas,
         step_limits: options.step_limits,
         end_process: options.end_process,
         traces: Default::default(),

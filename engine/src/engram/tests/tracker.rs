@@ -48,7 +48,7 @@ fn mentioned(rules: &[RowRule]) -> Vec<TokenId> {
 /// Feeds one sequence its outputs step by step; what is mentioned at each output.
 fn follow(request: RequestTables, prompt: &[TokenId], outputs: &[TokenId]) -> Vec<Vec<TokenId>> {
     let mut tracker = TableTracker::default();
-    tracker.track(SeqId(1), TableSequence::new(prompt, Arc::new(request)));
+    tracker.track(SeqId(1), TableSequence::new(prompt, 0, Arc::new(request)));
     let step = |(i, token): (usize, &TokenId)| {
         tracker.launched(awaiting(i as u64, &[(1, i as u32)]));
         let rules = tracker.answer().unwrap().rules.rows;
@@ -61,7 +61,7 @@ fn follow(request: RequestTables, prompt: &[TokenId], outputs: &[TokenId]) -> Ve
 #[test]
 fn a_step_waits_for_the_tokens_that_its_rules_depend_on() {
     let mut tracker = TableTracker::default();
-    tracker.track(SeqId(1), TableSequence::new(&[1, 2], Arc::new(request(&[vec![1, 2, 3, 4]]))));
+    tracker.track(SeqId(1), TableSequence::new(&[1, 2], 0, Arc::new(request(&[vec![1, 2, 3, 4]]))));
     tracker.launched(awaiting(0, &[(1, 0)]));
     tracker.launched(awaiting(1, &[(1, 1)]));
     let first = tracker.answer().unwrap();
@@ -77,8 +77,8 @@ fn a_step_waits_for_the_tokens_that_its_rules_depend_on() {
 fn steps_are_answered_in_order_even_if_a_later_one_could_be_first() {
     let mut tracker = TableTracker::default();
     let request = Arc::new(request(&[vec![1, 2, 3]]));
-    tracker.track(SeqId(1), TableSequence::new(&[1], request.clone()));
-    tracker.track(SeqId(2), TableSequence::new(&[1], request));
+    tracker.track(SeqId(1), TableSequence::new(&[1], 0, request.clone()));
+    tracker.track(SeqId(2), TableSequence::new(&[1], 1, request));
     tracker.launched(awaiting(0, &[(1, 1)]));
     tracker.launched(awaiting(1, &[(2, 0)]));
     assert!(tracker.answer().is_none());
@@ -91,8 +91,8 @@ fn steps_are_answered_in_order_even_if_a_later_one_could_be_first() {
 fn a_row_of_a_sequence_that_has_ended_holds_nothing_up() {
     let mut tracker = TableTracker::default();
     let request = Arc::new(request(&[vec![1, 2, 3]]));
-    tracker.track(SeqId(1), TableSequence::new(&[1], request.clone()));
-    tracker.track(SeqId(2), TableSequence::new(&[1], request));
+    tracker.track(SeqId(1), TableSequence::new(&[1], 0, request.clone()));
+    tracker.track(SeqId(2), TableSequence::new(&[1], 1, request));
     tracker.launched(awaiting(0, &[(1, 5), (2, 0)]));
     tracker.forget(SeqId(1));
     let answered = tracker.answer().unwrap();
@@ -163,7 +163,7 @@ fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
         for seq in 0..40 {
             let mut request = request(&[vec![1, 2, 3]]);
             request.own.extend((seq == broken).then(|| Arc::new(Broken) as Arc<dyn Ngrams>));
-            tracker.track(SeqId(seq), TableSequence::new(&[1], Arc::new(request)));
+            tracker.track(SeqId(seq), TableSequence::new(&[1], 0, Arc::new(request)));
         }
         tracker.launched(awaiting(0, &(0..40).map(|seq| (seq, 0)).collect::<Vec<_>>()));
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tracker.answer().is_some()));
@@ -174,7 +174,7 @@ fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
 /// A model that has no opinion takes what the tables mention, and breaks off with `other` where they are silent.
 fn obedient(request: RequestTables, prompt: &[TokenId], tokens: u32, other: TokenId) -> Vec<TokenId> {
     let mut tracker = TableTracker::default();
-    tracker.track(SeqId(1), TableSequence::new(prompt, Arc::new(request)));
+    tracker.track(SeqId(1), TableSequence::new(prompt, 0, Arc::new(request)));
     let step = |i| {
         tracker.launched(awaiting(u64::from(i), &[(1, i)]));
         let rules = tracker.answer().unwrap().rules.rows;
@@ -220,7 +220,7 @@ proptest! {
         let shared = Arc::new(request(&texts));
         let mut tracker = TableTracker::new(threads).unwrap();
         for seq in 0..outputs.len() {
-            tracker.track(SeqId(seq as u64), TableSequence::new(&[0, 1], shared.clone()));
+            tracker.track(SeqId(seq as u64), TableSequence::new(&[0, 1], seq as u32, shared.clone()));
         }
         let mut got: BTreeMap<(u64, u32), Vec<TokenId>> = BTreeMap::new();
         let mut in_flight: std::collections::VecDeque<Awaiting> = Default::default();

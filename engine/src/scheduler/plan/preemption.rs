@@ -84,6 +84,7 @@ impl Scheduler {
 
     fn preempt(&mut self, mut seq: Sequence) {
         seq.preemptions += 1;
+        seq.resumes = true;
         self.totals.preemptions += 1;
         let seq = self.release(seq);
         self.queue.push(seq);

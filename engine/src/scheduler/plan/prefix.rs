@@ -51,7 +51,7 @@ impl Scheduler {
     /// Lets a sequence that has just got its slot go on from the cache, and decides where its prompt leaves
     /// checkpoints. One that was preempted finds its own.
     pub(super) fn look_up(&mut self, seq: &mut Sequence, pace: &Pace) {
-        let first_start = seq.preemptions == 0;
+        let first_start = !seq.resumes;
         let here = self.find(&seq.request);
         let on_host = self.find_on_host(&seq.request, here.map_or(0, |hit| hit.positions), pace);
         let loaded = on_host.and_then(|hit| self.prefix.load(hit, StepId(self.next_step), &mut self.pages));

@@ -1,106 +1,56 @@
 //! The accounts of keys: what each key was served, and what a key may ask for.
 //!
-//! Every key has an account of served tokens over its weight. Who was served least goes first: in the queue, among
-//! prompts that share a step's budget, and where memory runs out its sequences are preempted last. A key that comes
-//! back after a pause starts a little ahead of the least served of those that are active: enough for a prompt to go
-//! first, however long it stayed away, so nobody saves up a claim (the virtual counters of fair queueing).
+//! Every key has an account of served tokens over its weight, which `ledger.rs` keeps for all schedulers; this is one
+//! scheduler's view of it. Who was served least goes first: in the queue, among prompts that share a step's budget, and
+//! where memory runs out its sequences are preempted last. A key that comes back after a pause starts a little ahead of
+//! the least served of those that are active: enough for a prompt to go first, however long it stayed away, so nobody
+//! saves up a claim (the virtual counters of fair queueing).
 
+use super::ledger::{IDLE_MAX, KeyAccount, KeyLedger, KeyLimits, KeyPlace, SCALE, Terms, WEIGHT_MAX};
 use crate::ids::{KeyId, Micros};
 use crate::scheduler::Rejected;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a generated token counts, when a prompt token counts 1: it takes a row in a step of its own, whose pass over
 /// the weights few share. A GPU takes five times as long for it (64 rows of the 35B's shape in 10 ms, a prompt of 2,000
 /// in 67 ms), a CPU twice.
 const OUTPUT_TOKEN: u64 = 4;
-/// Units of a token, so that weights divide well.
-const SCALE: u64 = 1 << 10;
-/// Tokens that a key which rested may be ahead of the others: about a prompt of a conversation, so that somebody who
-/// asks now and then does not share his prompt's time with whoever asks all the time.
-const RESTED_AHEAD: u64 = 4_096;
 /// How long a key counts among those that come and go after its last request was admitted, microseconds.
 const LATELY_US: u64 = 30_000_000;
-/// Largest weight that a key may have.
-pub const WEIGHT_MAX: u32 = 1_000;
-/// Keys without live requests whose accounts are kept.
-const IDLE_MAX: usize = 4_096;
 
-const _: () = assert!(SCALE >= WEIGHT_MAX as u64, "a token served always counts");
-
-/// On whose account a request runs, and by when it has to be done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// The key that the request runs on account of; requests without a key share one.
-    pub key: KeyId,
-    /// What its key is entitled to.
-    pub limits: KeyLimits,
-    /// When the answer is of no use any more.
-    pub deadline: Option<Micros>,
-    /// The service's own, or a part of a call that was taken before: what others have waiting is no reason to refuse
-    /// it, and it takes no place in the bounds of what may wait.
-    pub exempt: bool,
-}
-
-/// What a key is entitled to; a limit of 0 is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyLimits {
-    /// Its share when keys compete, from 1 to [`WEIGHT_MAX`].
-    pub weight: u32,
-    /// Requests it may have at once, running and waiting.
-    pub requests: u32,
-    /// Tokens a minute, prompts and outputs together. As many may be taken at once after a minute of rest.
-    pub tokens_per_minute: u32,
-}
-
-impl Default for KeyLimits {
-    fn default() -> Self {
-        Self { weight: 1, requests: 0, tokens_per_minute: 0 }
-    }
-}
-
-/// What one key was served.
-#[derive(Clone, Debug, Default)]
+/// A key as one scheduler has it.
+#[derive(Debug)]
 struct Account {
     limits: KeyLimits,
-    /// Tokens that the key was served, each over the key's weight, in units of 1 / [`SCALE`].
+    /// What all schedulers have served it.
+    shared: Arc<KeyAccount>,
+    /// What this scheduler has served it since it last added that to `shared`, and the outputs among that. Added once a
+    /// step: with each token, schedulers would wait for each other's caches.
     served: u64,
-    /// `served` when the last plan was made: what sequences are ordered by until the next.
+    outputs: u64,
+    /// What it had been served when the last plan was made: what sequences are ordered by until the next.
     turn: u64,
+    /// Its live requests on this scheduler.
     live: u32,
     /// The start of the pause that lasts yet.
     paused_since: Option<Micros>,
-    /// Tokens it may take now. Prompts are taken at admission, or a burst of them would pass before the first is
-    /// computed; outputs as they come, so it can be negative. Only kept for keys with a rate.
-    allowance: f64,
-    filled: Micros,
 }
 
 impl Account {
-    /// Lets the allowance grow to `now`.
-    fn fill(&mut self, limits: KeyLimits, now: Micros) {
-        let rate = f64::from(limits.tokens_per_minute);
-        let fresh = self.limits.tokens_per_minute == 0;
-        self.limits = limits;
-        self.allowance =
-            if fresh { rate } else { (self.allowance + rate * now.since(self.filled).0 as f64 / 60e6).min(rate) };
-        // Also backwards: a clock that jumped ahead and came back must not keep a key out until it gets there again.
-        self.filled = now;
-    }
-
-    /// Microseconds until `tokens` may be taken; a request that asks for more than a minute's worth waits for a full
-    /// minute's.
-    fn lacks(&self, tokens: u32) -> u64 {
-        let rate = f64::from(self.limits.tokens_per_minute);
-        ((f64::from(tokens).min(rate) - self.allowance).max(0.0) / rate * 60e6) as u64
+    /// Tells the other schedulers what this one has served.
+    fn post(&mut self) {
+        if self.served > 0 {
+            self.shared.add(std::mem::take(&mut self.served), std::mem::take(&mut self.outputs));
+        }
     }
 }
 
-/// The accounts of all keys that are active or were lately.
-#[derive(Clone, Debug, Default)]
+/// The accounts of the keys that are active on one scheduler or were lately.
+#[derive(Debug, Default)]
 pub(in crate::scheduler) struct Accounts {
+    ledger: Arc<KeyLedger>,
     all: BTreeMap<KeyId, Account>,
-    /// No active key was served less, ever: where a key starts that comes when nobody else is there.
-    floor: u64,
     visits: Visits,
 }
 
@@ -126,47 +76,65 @@ impl Accounts {
         self.visits.other.is_some_and(|other| now.since(other).0 < LATELY_US) || self.active_count() > 1
     }
 
+    /// Accounts of a scheduler that shares this ledger with others.
+    pub(in crate::scheduler) fn sharing(ledger: Arc<KeyLedger>) -> Self {
+        Self { ledger, ..Self::default() }
+    }
+
     /// May this key have one more request with a prompt of this many tokens?
     pub(in crate::scheduler) fn check(&mut self, terms: &Terms, prompt: u32, now: Micros) -> Result<(), Rejected> {
-        let limits = terms.limits;
-        if limits.requests == 0 && limits.tokens_per_minute == 0 {
-            return Ok(());
-        }
-        self.make_room();
-        let account = self.all.entry(terms.key).or_default();
-        if limits.requests > 0 && account.live >= limits.requests {
-            return Err(Rejected::KeyBusy { live: account.live, max: limits.requests });
-        }
-        if limits.tokens_per_minute > 0 {
-            account.fill(limits, now);
-            let wait_us = account.lacks(prompt);
-            if wait_us > 0 {
-                return Err(Rejected::KeyRate { max: limits.tokens_per_minute, wait_us });
-            }
-        }
-        Ok(())
+        self.all.get_mut(&terms.key).into_iter().for_each(Account::post);
+        self.ledger.check(terms, prompt, now)
     }
 
-    /// A request of this key was admitted, with a prompt of this many tokens.
-    pub(in crate::scheduler) fn enter(&mut self, terms: &Terms, prompt: u32) {
+    /// Admits a request of this key, with a prompt of this many tokens. Refused where [`Self::check`] would refuse it
+    /// by now: requests of the key may have come to another scheduler.
+    pub(in crate::scheduler) fn enter(
+        &mut self,
+        terms: &Terms,
+        prompt: u32,
+        now: Micros,
+    ) -> Result<KeyPlace, Rejected> {
+        self.post();
+        let place = self.ledger.enter(terms, prompt, now)?;
+        self.join(&place, terms);
+        Ok(place)
+    }
+
+    /// Takes a request over that another scheduler had admitted, whatever its key may have.
+    pub(in crate::scheduler) fn take_over(&mut self, place: KeyPlace, terms: &Terms) -> KeyPlace {
+        self.post();
+        let place = self.ledger.take_over(place, terms);
+        self.join(&place, terms);
+        place
+    }
+
+    fn join(&mut self, place: &KeyPlace, terms: &Terms) {
         self.make_room();
-        let level = self.level();
-        self.floor = self.floor.max(level);
-        let account = self.all.entry(terms.key).or_default();
+        let shared = place.account();
+        let fresh =
+            || Account { limits: terms.limits, shared, served: 0, outputs: 0, turn: 0, live: 0, paused_since: None };
+        let account = self.all.entry(terms.key).or_insert_with(fresh);
         account.limits = terms.limits;
         if account.live == 0 {
-            account.served = account.served.max(level);
-            account.turn = account.served;
+            // The ledger may have forgotten the key meanwhile, and begun again.
+            account.shared = place.account();
+            account.turn = account.shared.served();
         }
         account.live += 1;
-        account.allowance -= f64::from(prompt);
     }
 
-    /// A request of this key is over.
-    pub(in crate::scheduler) fn leave(&mut self, key: KeyId) {
-        let account = self.all.get_mut(&key).expect("a live request has an account");
+    /// The request that has this place is over.
+    pub(in crate::scheduler) fn leave(&mut self, place: KeyPlace) {
+        self.part(&place);
+        drop(place);
+    }
+
+    /// The request that has this place goes to another scheduler, and keeps it.
+    pub(in crate::scheduler) fn part(&mut self, place: &KeyPlace) {
+        let account = self.all.get_mut(&place.key()).expect("a live request has an account");
         account.live -= 1;
-        self.floor = self.floor.max(account.served.min(self.active().map(|(_, a)| a.served).min().unwrap_or(u64::MAX)));
+        self.post();
     }
 
     pub(in crate::scheduler) fn prompt_served(&mut self, key: KeyId, tokens: u32) {
@@ -177,17 +145,22 @@ impl Accounts {
         self.charge(key, OUTPUT_TOKEN, 1);
     }
 
-    fn charge(&mut self, key: KeyId, cost: u64, taken: u32) {
+    fn charge(&mut self, key: KeyId, cost: u64, outputs: u64) {
         let account = self.all.get_mut(&key).expect("a live request has an account");
         account.served = account.served.saturating_add(charge(cost, account.limits.weight));
-        account.allowance -= f64::from(taken);
+        account.outputs += outputs;
+    }
+
+    fn post(&mut self) {
+        self.all.values_mut().for_each(Account::post);
     }
 
     /// From now on sequences are ordered by what was served up to here. The keys of `out` were paused in the step; the
     /// rows of others ran, if `decodes` says that decode rows did.
     pub(in crate::scheduler) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
         for (key, account) in &mut self.all {
-            account.turn = account.served;
+            account.post();
+            account.turn = account.shared.served();
             if out.contains(key) {
                 account.paused_since.get_or_insert(now);
             } else if decodes {
@@ -233,22 +206,12 @@ impl Accounts {
 
     /// Where a key stands, or would if it came now.
     pub(in crate::scheduler) fn turn_of_newcomer(&self, key: KeyId) -> u64 {
-        let own = self.all.get(&key);
-        if own.is_some_and(|account| account.live > 0) {
-            self.turn(key)
-        } else {
-            own.map_or(0, |a| a.served).max(self.level())
-        }
+        let here = self.all.get(&key).filter(|account| account.live > 0);
+        here.map_or_else(|| self.ledger.standing_of_newcomer(key), |account| account.turn)
     }
 
     pub(in crate::scheduler) fn weight(&self, key: KeyId) -> u32 {
         self.all.get(&key).map_or(1, |account| account.limits.weight)
-    }
-
-    /// Where a key without a past starts: ahead of the active ones.
-    fn level(&self) -> u64 {
-        let least = self.active().map(|(_, account)| account.served).min();
-        least.map_or(self.floor, |least| least.saturating_sub(RESTED_AHEAD * SCALE))
     }
 
     /// Keys with live requests.
@@ -260,13 +223,8 @@ impl Accounts {
         self.all.iter().filter(|(_, account)| account.live > 0)
     }
 
-    /// Forgets idle keys when there are too many: first those whose account would be raised anyway when they come back.
+    /// Forgets idle keys when there are too many. The ledger knows what they were served.
     fn make_room(&mut self) {
-        if self.all.len() < IDLE_MAX {
-            return;
-        }
-        let floor = self.floor;
-        self.all.retain(|_, account| account.live > 0 || account.served > floor);
         if self.all.len() >= IDLE_MAX {
             self.all.retain(|_, account| account.live > 0);
         }
@@ -284,6 +242,7 @@ fn charge(cost: u64, weight: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ledger::RESTED_AHEAD;
     use super::*;
 
     const A: KeyId = KeyId(1);
@@ -297,11 +256,15 @@ mod tests {
         terms(key, KeyLimits::default())
     }
 
+    fn enter(accounts: &mut Accounts, terms: &Terms) -> KeyPlace {
+        accounts.enter(terms, 0, Micros(0)).unwrap()
+    }
+
     #[test]
     fn who_was_served_least_goes_first_and_a_weight_of_two_is_served_twice() {
         let mut accounts = Accounts::default();
-        accounts.enter(&plain(A), 0);
-        accounts.enter(&terms(B, KeyLimits { weight: 2, ..KeyLimits::default() }), 0);
+        let _a = enter(&mut accounts, &plain(A));
+        let _b = enter(&mut accounts, &terms(B, KeyLimits { weight: 2, ..KeyLimits::default() }));
         let mut served = [0u32; 2];
         for _ in 0..3_000 {
             let first = if accounts.turn(A) < accounts.turn(B) { A } else { B };
@@ -315,16 +278,16 @@ mod tests {
     #[test]
     fn a_key_that_comes_back_goes_first_for_a_prompt_and_gains_nothing_by_leaving() {
         let mut accounts = Accounts::default();
-        accounts.enter(&plain(A), 0);
+        let _a = enter(&mut accounts, &plain(A));
         accounts.prompt_served(A, 1_000_000);
         accounts.settle(&[], true, Micros(0));
-        accounts.enter(&plain(B), 0);
+        let mut b = enter(&mut accounts, &plain(B));
         let mut ahead = 0;
         while accounts.turn(B) < accounts.turn(A) {
             accounts.prompt_served(B, 64);
             accounts.settle(&[], true, Micros(0));
-            accounts.leave(B);
-            accounts.enter(&plain(B), 0);
+            accounts.leave(b);
+            b = enter(&mut accounts, &plain(B));
             ahead += 64;
         }
         assert_eq!(ahead, RESTED_AHEAD, "also with a pause after every request");
@@ -334,40 +297,30 @@ mod tests {
     fn a_key_has_no_more_requests_at_once_than_it_may() {
         let mut accounts = Accounts::default();
         let limited = terms(A, KeyLimits { requests: 2, ..KeyLimits::default() });
-        for _ in 0..2 {
-            accounts.check(&limited, 10, Micros(0)).unwrap();
-            accounts.enter(&limited, 10);
-        }
-        assert_eq!(accounts.check(&limited, 10, Micros(0)), Err(Rejected::KeyBusy { live: 2, max: 2 }));
-        accounts.leave(A);
+        let mut places: Vec<_> = (0..2).map(|_| enter(&mut accounts, &limited)).collect();
+        let busy = Err(Rejected::KeyBusy { live: 2, max: 2 });
+        assert_eq!(accounts.check(&limited, 10, Micros(0)), busy);
+        accounts.leave(places.pop().unwrap());
         accounts.check(&limited, 10, Micros(0)).unwrap();
     }
 
     #[test]
-    fn tokens_a_minute_come_back_with_time_and_a_clock_that_jumps_gives_no_more_than_a_minute() {
+    fn outputs_are_taken_from_the_tokens_a_minute_as_they_come() {
         let mut accounts = Accounts::default();
         let limited = terms(A, KeyLimits { tokens_per_minute: 600, ..KeyLimits::default() });
-        accounts.check(&limited, 600, Micros(0)).unwrap();
-        accounts.enter(&limited, 600);
-        accounts.prompt_served(A, 600);
-        assert_eq!(accounts.check(&limited, 100, Micros(0)), Err(Rejected::KeyRate { max: 600, wait_us: 10_000_000 }));
-        accounts.check(&limited, 100, Micros(10_000_000)).unwrap();
-        accounts.check(&limited, 600, Micros(u64::MAX)).unwrap();
-        accounts.enter(&limited, 500);
-        (0..200).for_each(|_| accounts.output_served(A));
-        assert!(accounts.check(&limited, 1, Micros(0)).is_err(), "a clock that goes back gives nothing");
-        accounts
-            .check(&limited, 5_000, Micros(70_000_000))
-            .expect("a prompt above the rate is not told to come back for ever");
+        let _place = accounts.enter(&limited, 500, Micros(0)).unwrap();
+        accounts.check(&limited, 100, Micros(0)).unwrap();
+        accounts.output_served(A);
+        assert_eq!(accounts.check(&limited, 100, Micros(0)), Err(Rejected::KeyRate { max: 600, wait_us: 100_000 }));
     }
 
     #[test]
     fn many_names_take_bounded_memory() {
         let mut accounts = Accounts::default();
         for id in 0..20_000 {
-            accounts.enter(&plain(KeyId(id)), 10);
+            let place = enter(&mut accounts, &plain(KeyId(id)));
             accounts.prompt_served(KeyId(id), 10);
-            accounts.leave(KeyId(id));
+            accounts.leave(place);
         }
         assert!(accounts.all.len() <= IDLE_MAX);
     }
@@ -375,9 +328,21 @@ mod tests {
     #[test]
     fn places_are_shared_by_weight_among_those_who_are_there() {
         let mut accounts = Accounts::default();
-        accounts.enter(&plain(A), 0);
+        let _a = enter(&mut accounts, &plain(A));
         assert_eq!(accounts.share(A, 16), 16);
-        accounts.enter(&terms(B, KeyLimits { weight: 3, ..KeyLimits::default() }), 0);
+        let _b = enter(&mut accounts, &terms(B, KeyLimits { weight: 3, ..KeyLimits::default() }));
         assert_eq!((accounts.share(A, 16), accounts.share(B, 16), accounts.share(A, 1)), (4, 12, 1));
+    }
+
+    #[test]
+    fn a_key_that_another_scheduler_served_is_behind_here_and_does_not_compete_for_places() {
+        let ledger = Arc::new(KeyLedger::default());
+        let [mut here, mut there] = [Accounts::sharing(ledger.clone()), Accounts::sharing(ledger)];
+        let _all = [enter(&mut here, &plain(A)), enter(&mut here, &plain(B)), enter(&mut there, &plain(B))];
+        there.prompt_served(B, 10_000);
+        there.settle(&[], true, Micros(0));
+        here.settle(&[], true, Micros(0));
+        assert_eq!((here.tokens_behind(A, B), here.turn(A)), (10_000, 0));
+        assert_eq!((here.share(A, 16), there.share(B, 16)), (8, 16));
     }
 }

@@ -14,11 +14,13 @@ const KINDS: usize = u32::BITS as usize + 1;
 #[derive(Clone, Debug)]
 pub(in crate::scheduler) struct Lengths {
     kinds: [Kind; KINDS],
+    /// Over all kinds, of late; 0 before any output ended.
+    mean: f64,
 }
 
 impl Default for Lengths {
     fn default() -> Self {
-        Self { kinds: std::array::from_fn(|_| Kind::default()) }
+        Self { kinds: std::array::from_fn(|_| Kind::default()), mean: 0.0 }
     }
 }
 
@@ -37,7 +39,14 @@ impl Lengths {
     pub(in crate::scheduler) fn note(&mut self, output_max: u32, tokens: u32) {
         if tokens > 0 || output_max == 0 {
             self.kinds[kind_of(output_max)].ended(tokens);
+            let tokens = f64::from(tokens);
+            self.mean = if self.mean > 0.0 { self.mean + (tokens - self.mean) / REMEMBERED as f64 } else { tokens };
         }
+    }
+
+    /// Mean length of the outputs that ended lately, in tokens; 0 before any did.
+    pub(in crate::scheduler) fn mean(&self) -> f64 {
+        self.mean
     }
 
     /// Did enough outputs of this kind end, and no fewer than are running? The first that end after a start are the

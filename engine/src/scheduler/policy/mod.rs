@@ -3,5 +3,6 @@
 
 pub(super) mod cost;
 pub(super) mod fair;
+pub(super) mod ledger;
 pub(super) mod lengths;
 pub(super) mod throughput;

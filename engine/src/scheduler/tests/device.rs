@@ -262,7 +262,9 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
     let certainty = row.params.certainty.then(|| certainty_after(past));
     let report = RowReport::of(row, &constraint, VOCAB);
     let yielded = constraint.yielded;
-    Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded, report, finite: true }
+    let logprob = || TokenLogprobs { logprob: -hidden(past), top: Vec::new() };
+    let logprobs = row.params.logprobs.map(|_| logprob());
+    Sample { seq: row.seq, token, logprobs, certainty, changed: None, yielded, report, finite: true }
 }
 
 /// As many pages as its positions and guesses can take.

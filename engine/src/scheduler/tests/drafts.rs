@@ -82,10 +82,10 @@ pub(super) fn drafting(scheduler: Scheduler, settings: DraftSettings, guesser: O
     }
 }
 
-const ROOM: DraftRoom =
+pub(super) const ROOM: DraftRoom =
     DraftRoom { piece_max: 7, step_max: 16, rows_max: 64, penalties: true, guesses: true, follow_rows_max: 64 };
 
-fn guesser() -> impl Strategy<Value = Option<Guesser>> {
+pub(super) fn guesser() -> impl Strategy<Value = Option<Guesser>> {
     let own = prop_oneof![
         Just(Guesser::Right),
         Just(Guesser::Wrong),
@@ -95,7 +95,7 @@ fn guesser() -> impl Strategy<Value = Option<Guesser>> {
     prop::option::weighted(0.8, own)
 }
 
-fn mode() -> impl Strategy<Value = DraftMode> {
+pub(super) fn mode() -> impl Strategy<Value = DraftMode> {
     prop_oneof![1 => Just(DraftMode::Auto), 3 => (1..8u32).prop_map(DraftMode::Fixed)]
 }
 

@@ -7,6 +7,7 @@ mod gate;
 mod not_finite;
 mod pipeline;
 mod property;
+mod replicas;
 mod scenes;
 mod seam;
 mod simulation;

@@ -340,16 +340,39 @@ impl World {
         for (id, event) in self.pipeline.fail("the device fell off the bus") {
             self.streams.get_mut(&id).unwrap().take(event);
         }
+        self.check_lost();
+        for stream in self.streams.values() {
+            let ended =
+                stream.finished.iter().zip(&stream.cancelled).all(|(finished, cancelled)| *finished || *cancelled);
+            assert_ne!(stream.failed, ended, "a request fails if it lived");
+        }
+    }
+
+    fn check_lost(&mut self) {
         while let Some((outcome, _)) = self.in_flight.pop_front() {
             assert!(self.pipeline.done(outcome.clone(), Micros(0)).is_none());
             assert_eq!(self.pipeline.scheduler.commit(outcome, Micros(0)), Vec::new());
         }
         assert!(matches!(self.pipeline.next(Micros(0)), NextStep::Nothing));
         self.pipeline.scheduler.assert_all_is_free();
-        for stream in self.streams.values() {
-            let ended =
-                stream.finished.iter().zip(&stream.cancelled).all(|(finished, cancelled)| *finished || *cancelled);
-            assert_ne!(stream.failed, ended, "a request fails if it lived");
+    }
+
+    /// The engine is lost, and an idle pipeline goes on with what lived.
+    pub(super) fn go_on_with(&mut self, pipeline: Pipeline) {
+        let migrated = self.pipeline.hand_over();
+        self.check_lost();
+        (self.pipeline, self.device) = (pipeline, FakeDevice::new(&self.config));
+        assert!(migrated.is_sorted_by_key(|request| request.times.admitted));
+        for request in migrated {
+            let stream = &self.streams[&request.request.id];
+            let open = |of: &usize| !stream.finished[*of] && !stream.cancelled[*of];
+            let (open, all): (Vec<_>, _) =
+                ((0..stream.tokens.len()).filter(open).collect(), request.tokens_by_choice());
+            assert!(request.choices.iter().map(|of| of.choice as usize).eq(open.iter().copied()));
+            assert!(open.iter().all(|of| all[*of] == stream.tokens[*of]), "they have what the caller was told");
+            let now = self.now();
+            self.pipeline.adopt(request, now).expect("it fits here as it did there");
+            self.pipeline.scheduler.audit();
         }
     }
 }

@@ -100,10 +100,11 @@ impl<S: DeferredSource> Handler<Follow<S::Rules>> for DeferredActor<S> {
     type Result = ();
 
     fn handle(&mut self, msg: Follow<S::Rules>, _: &mut Context<Self>) {
-        for choice in 0..u64::from(msg.choices) {
-            let seq = SeqId(msg.first.0 + choice);
-            let sequence = self.source.begin(seq, &msg.prompt, &msg.rules);
-            self.source.tracker().track(seq, sequence);
+        for choice in 0..msg.choices {
+            let seq = SeqId(msg.first.0 + u64::from(choice));
+            let sequence = self.source.begin(seq, choice, &msg.prompt, &msg.rules);
+            let outputs = msg.outputs.get(choice as usize).map_or(&[][..], Vec::as_slice);
+            self.source.tracker().track_behind(seq, sequence, outputs);
         }
     }
 }

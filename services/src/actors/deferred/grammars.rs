@@ -39,7 +39,7 @@ impl DeferredSource for GrammarSource {
         &mut self.tracker
     }
 
-    fn begin(&self, seq: SeqId, _: &[TokenId], grammar: &GrammarStart) -> GrammarSequence {
+    fn begin(&self, seq: SeqId, _: u32, _: &[TokenId], grammar: &GrammarStart) -> GrammarSequence {
         GrammarSequence::new(grammar.begin(self.tracker.lane(seq)))
     }
 

@@ -22,8 +22,8 @@ pub trait DeferredSource: Unpin + 'static {
     /// The sequences that use it.
     fn tracker(&mut self) -> &mut DeferredTracker<Self::Sequence>;
 
-    /// Begins with a sequence that has its prompt and no output.
-    fn begin(&self, seq: SeqId, prompt: &[TokenId], rules: &Self::Rules) -> Self::Sequence;
+    /// Begins with the sequence of a request's choice of this number, which has its prompt and no output.
+    fn begin(&self, seq: SeqId, choice: u32, prompt: &[TokenId], rules: &Self::Rules) -> Self::Sequence;
 
     /// Tells the metrics of an answer and of the time that it took, and gives what the actors need of it.
     fn report(&mut self, answer: <Self::Sequence as TrackedSequence>::Answer, took: Duration) -> DeferredAnswer;

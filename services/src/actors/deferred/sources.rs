@@ -7,11 +7,10 @@ use super::source::DeferredSource;
 use super::tables::EngramSource;
 use super::users::DeferredUsers;
 use crate::actors::deferred_rules::DeferredRules;
-use crate::actors::messages::{Awaits, RulesSent};
+use crate::actors::messages::{Awaits, Follow, RulesSent};
 use chimere_engine::constraint::Source;
-use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
+use chimere_engine::ids::{RequestId, SeqId, StepId};
 use chimere_engine::step::StepPlan;
-use std::sync::Arc;
 
 /// Told to clients whose streams broke with the tables' thread.
 const ENGRAM_LOST: &str = "the part that looks tables up failed; requests without tables go on";
@@ -51,16 +50,15 @@ impl DeferredSources {
         &self.answers
     }
 
-    /// Begins to track a request that was admitted, whose sequences are `first` and those that follow it.
-    pub(in crate::actors) fn follow(
-        &mut self,
-        id: RequestId,
-        (first, choices): (SeqId, u32),
-        prompt: &Arc<[TokenId]>,
-        rules: DeferredRules,
-    ) {
-        rules.grammar.into_iter().for_each(|g| self.grammars.follow(id, first, choices, prompt.clone(), g));
-        rules.tables.into_iter().for_each(|t| self.tables.follow(id, first, choices, prompt.clone(), t));
+    /// Begins to track a request that was admitted, or that came from another engine, with its rules of all sources.
+    pub(in crate::actors) fn follow(&mut self, id: RequestId, follow: Follow<DeferredRules>) {
+        let DeferredRules { tables, grammar } = follow.rules.clone();
+        if let Some(rules) = grammar {
+            self.grammars.follow(id, follow.with_rules(rules));
+        }
+        if let Some(rules) = tables {
+            self.tables.follow(id, follow.with_rules(rules));
+        }
     }
 
     /// Ends the tracking of a request.

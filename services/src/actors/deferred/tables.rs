@@ -50,8 +50,8 @@ impl DeferredSource for EngramSource {
         &mut self.tracker
     }
 
-    fn begin(&self, _: SeqId, prompt: &[TokenId], tables: &Arc<RequestTables>) -> TableSequence {
-        TableSequence::new(prompt, tables.clone())
+    fn begin(&self, _: SeqId, choice: u32, prompt: &[TokenId], tables: &Arc<RequestTables>) -> TableSequence {
+        TableSequence::new(prompt, choice, tables.clone())
     }
 
     fn report(&mut self, answer: TableAnswer, took: Duration) -> DeferredAnswer {

@@ -5,10 +5,9 @@ use super::link::DeferredLink;
 use super::source::DeferredSource;
 use crate::actors::messages::{Awaits, Follow, Forget};
 use chimere_engine::constraint::StepRules;
-use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
+use chimere_engine::ids::{RequestId, SeqId, StepId};
 use chimere_engine::step::StepPlan;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Requests that use a source, from their admission to their end.
 pub struct DeferredUsers<S: DeferredSource> {
@@ -34,12 +33,13 @@ impl<S: DeferredSource> DeferredUsers<S> {
         self.link.set(self.starter.start(scheduler));
     }
 
-    /// Begins to track a request that was admitted, whose sequences are `first` and those that follow it.
-    pub fn follow(&mut self, id: RequestId, first: SeqId, choices: u32, prompt: Arc<[TokenId]>, rules: S::Rules) {
+    /// Begins to track a request that was admitted, or that came from another engine.
+    pub fn follow(&mut self, id: RequestId, follow: Follow<S::Rules>) {
+        let Follow { first, choices, .. } = follow;
         self.requests.insert(id, Sequences { first, choices });
         self.link.set_users(self.requests.len());
         if let Some(actor) = self.link.actor() {
-            actor.do_send(Follow { first, choices, prompt, rules });
+            actor.do_send(follow);
         }
     }
 
@@ -86,28 +86,35 @@ impl<S: DeferredSource> DeferredUsers<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::deferred::{EngramSource, GrammarSource};
+    use crate::actors::deferred::{EngramSource, GrammarSource, RulesLink};
     use crate::actors::deferred_rules::DeferredRules;
     use crate::actors::engine::EngineActor;
     use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
     use crate::actors::live::LiveRequests;
-    use crate::actors::messages::{Open, RequestEvent, Submit};
-    use crate::actors::phase::Phase;
-    use crate::actors::scheduler::SchedulerActor;
+    use crate::actors::messages::{DeferredLost, Open, RequestEvent, RulesReady, RulesSent, Submit};
+    use crate::actors::scheduler::{ReplicaPlace, SchedulerActor, SchedulerSettings};
     use crate::actors::threads;
     use crate::clock::Clock;
     use crate::metrics::gateway::Gateway;
     use actix::prelude::*;
     use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+    use chimere_engine::constraint::Awaiting;
     use chimere_engine::engram::{Context, Continuations, Filter, Mode, Ngrams, PredictionRules, RequestTables, Tally};
+    use chimere_engine::ids::TokenId;
     use chimere_engine::scheduler::{DraftSettings, Event, Pace, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
+    use parking_lot::Mutex;
     use std::path::Path;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
-    use tokio::sync::{mpsc, watch};
+    use tokio::sync::mpsc;
 
     /// A table that knows nothing, and panics when it is asked for the last time.
-    struct Fragile(AtomicU32);
+    struct Fragile {
+        lookups: AtomicU32,
+        /// The tokens behind which it was asked.
+        asked: Mutex<Vec<Vec<TokenId>>>,
+    }
 
     impl Ngrams for Fragile {
         fn orders(&self) -> u32 {
@@ -128,8 +135,9 @@ mod tests {
 
         fn prefetch(&self, _: &Context, _: usize) {}
 
-        fn locate(&self, _: &Context, _: usize) -> Option<usize> {
-            assert!(self.0.fetch_sub(1, Ordering::Relaxed) > 1, "a table breaks on purpose");
+        fn locate(&self, context: &Context, _: usize) -> Option<usize> {
+            assert!(self.lookups.fetch_sub(1, Ordering::Relaxed) > 1, "a table breaks on purpose");
+            self.asked.lock().push(context.ids().to_vec());
             None
         }
 
@@ -138,12 +146,20 @@ mod tests {
         }
     }
 
+    fn fragile(lookups: u32) -> Arc<Fragile> {
+        Arc::new(Fragile { lookups: AtomicU32::new(lookups), asked: Mutex::default() })
+    }
+
     fn tables(lookups: u32) -> Arc<RequestTables> {
+        tables_of(fragile(lookups))
+    }
+
+    fn tables_of(table: Arc<Fragile>) -> Arc<RequestTables> {
         Arc::new(RequestTables {
             filter: Arc::new(Filter::of_tables(std::iter::empty())),
             tables: Vec::new(),
             prior: None,
-            own: vec![Arc::new(Fragile(AtomicU32::new(lookups)))],
+            own: vec![table],
             mode: Mode::mixture(0.5).unwrap(),
             auto: None,
             rules: PredictionRules { min_count: 1 },
@@ -195,20 +211,18 @@ mod tests {
         let grammar = Starter { arbiter, make, rules: again.0, clock: again.1 };
         let late =
             (DeferredUsers::new(engram, links.tables.clone()), DeferredUsers::new(grammar, links.grammars.clone()));
-        let gateway = Arc::new(Gateway::new("tables that break", &config));
-        let (phase, _) = watch::channel(Phase::Starting);
+        let gateway = Arc::new(Gateway::new("tables that break", &config, 1));
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
-            SchedulerActor::new(
-                (config, DraftSettings::default()),
-                Pace::default(),
-                engine,
-                late,
-                phase,
-                LiveRequests::default(),
+            let settings = SchedulerSettings {
+                config,
+                drafts: DraftSettings::default(),
+                pace: Pace::default(),
+                live: LiveRequests::default(),
                 clock,
                 gateway,
-                Arc::default(),
-            )
+                step_log: Arc::default(),
+            };
+            SchedulerActor::new(settings, ReplicaPlace::alone(), engine, late)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient()).unwrap();
         scheduler.send(Open).await.unwrap();
@@ -273,6 +287,56 @@ mod tests {
                 );
             }
             arbiters.iter().for_each(|a| assert!(a.stop()));
+        });
+    }
+
+    /// In the place of an engine and of a scheduler: passes on which steps have their rules.
+    struct Listener(mpsc::UnboundedSender<StepId>);
+
+    impl Actor for Listener {
+        type Context = actix::Context<Self>;
+    }
+
+    impl Handler<RulesReady> for Listener {
+        type Result = ();
+
+        fn handle(&mut self, RulesReady(step): RulesReady, _: &mut Self::Context) {
+            self.0.send(step).unwrap();
+        }
+    }
+
+    impl Handler<RulesSent> for Listener {
+        type Result = ();
+
+        fn handle(&mut self, _: RulesSent, _: &mut Self::Context) {}
+    }
+
+    impl Handler<DeferredLost> for Listener {
+        type Result = ();
+
+        fn handle(&mut self, _: DeferredLost, _: &mut Self::Context) {}
+    }
+
+    #[test]
+    fn a_request_from_another_engine_is_answered_behind_the_tokens_that_it_has_had() {
+        actix_rt::System::new().block_on(async {
+            let (told, mut ready) = mpsc::unbounded_channel();
+            let listener = Listener(told).start();
+            let rules = RulesLink::new(listener.clone().recipient(), Arc::default());
+            let (arbiter, make) = (Arbiter::current(), Arc::new(|| EngramSource::new(1)));
+            let mut users =
+                DeferredUsers::new(Starter { arbiter, make, rules, clock: Clock::start() }, DeferredLink::default());
+            let (sent, lost) = (listener.clone().recipient(), listener.recipient());
+            users.start(Reports { sent, polled: Default::default(), lost });
+            let table = fragile(u32::MAX);
+            let (first, prompt, outputs) = (SeqId(6), Arc::from([1, 2]), vec![vec![3], vec![], vec![4, 5]]);
+            let rules = tables_of(table.clone());
+            users.follow(RequestId(1), Follow { first, choices: 3, prompt, outputs, rules });
+            let rows = vec![(SeqId(6), 1), (SeqId(8), 2)];
+            users.launched(Awaits(Awaiting { step: StepId(0), rows, drafts: HashMap::new() }), None);
+            let step = actix_rt::time::timeout(Duration::from_secs(20), ready.recv()).await;
+            assert_eq!(step.expect("an answer in time"), Some(StepId(0)));
+            assert_eq!(*table.asked.lock(), [vec![1, 2, 3], vec![1, 2, 4, 5]]);
         });
     }
 }

@@ -20,10 +20,10 @@ pub mod speculation_report;
 pub mod stopwatch;
 pub mod token_report;
 
+use crate::actors::dispatch::{Dispatcher, Route};
 use crate::actors::live::LiveEntry;
-use crate::actors::messages::{Cancel, Refusal, RequestEvent, Submit};
+use crate::actors::messages::{Refusal, RequestEvent, Submit};
 use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST};
-use crate::actors::scheduler::SchedulerActor;
 use crate::clock::Clock;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
@@ -32,7 +32,7 @@ use crate::traces::Ended;
 use actix::prelude::*;
 use chimere_engine::constraint::thinking::ThoughtEnd;
 use chimere_engine::format::blocks::SplitMix;
-use chimere_engine::ids::{RequestId, TokenId};
+use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Rejected, Request, Spec};
 use chimere_engine::step::TokenLogprobs;
@@ -56,8 +56,8 @@ const OUTPUTS_MAX: usize = 32;
 /// What a request actor needs from the service.
 #[derive(Clone)]
 pub struct ServiceHandles {
-    /// The scheduler that runs it.
-    pub scheduler: Addr<SchedulerActor>,
+    /// Gives it to the scheduler of a replica.
+    pub dispatcher: Dispatcher,
     /// Positions a sequence may have.
     pub context: u32,
     /// What the tokens mean.
@@ -74,7 +74,9 @@ pub struct ServiceHandles {
 pub struct RequestActor {
     handles: ServiceHandles,
     generation: GenerationRequest,
+    /// One a prompt, and where each runs.
     entries: Vec<LiveEntry>,
+    routes: Vec<Route>,
     /// Choices of the first prompt, then of the next.
     choices: Vec<Choice>,
     watch: Stopwatch,
@@ -110,21 +112,18 @@ impl Outputs {
     }
 }
 
-/// Says Cancel when it is dropped. It lives in the handler's future and then in the response, both of which the server
-/// drops while it handles the socket's EOF, so the scheduler hears of it before it plans anything that it is told
-/// later. To a request that has ended a Cancel means nothing.
+/// Cancels requests when it is dropped. It lives in the handler's future and then in the response, both of which the
+/// server drops while it handles the socket's EOF, so the scheduler hears of it before it plans anything that it is
+/// told later. To a request that has ended a Cancel means nothing.
 #[derive(Debug)]
 pub(super) struct Hangup {
-    pub(super) scheduler: Addr<SchedulerActor>,
     pub(super) clock: Clock,
-    pub(super) ids: Vec<RequestId>,
+    pub(super) routes: Vec<Route>,
 }
 
 impl Drop for Hangup {
     fn drop(&mut self) {
-        for &id in &self.ids {
-            self.scheduler.do_send(Cancel::Request(id, self.clock.now()));
-        }
+        self.routes.iter().for_each(|route| route.cancel(self.clock.now()));
     }
 }
 
@@ -152,8 +151,8 @@ impl RequestActor {
         assert_eq!(generation.prompts.len(), entries.len(), "one id a prompt");
         let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
         let (reply, answer) = oneshot::channel();
-        let ids = entries.iter().map(|e| e.id).collect();
-        let hangup = Hangup { scheduler: handles.scheduler.clone(), clock: handles.clock.clone(), ids };
+        let routes: Vec<_> = entries.iter().map(|e| handles.dispatcher.route(e.id)).collect();
+        let hangup = Hangup { clock: handles.clock.clone(), routes: routes.clone() };
         let n = generation.choices();
         let choices = (0..n)
             .map(|i| Choice::new(handles.tokenizer.clone(), &generation.spec.stop, (generation.reader)(i)))
@@ -163,6 +162,7 @@ impl RequestActor {
             handles,
             generation,
             entries,
+            routes,
             choices,
             cached_tokens: 0,
             reports: ReportBuilder::new(),
@@ -269,7 +269,7 @@ impl RequestActor {
         ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
         self.tell(at, delta);
         if stopped {
-            self.handles.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
+            self.routes[prompt].cancel_choice(choice);
             self.finished(at, self.choices[at].stopped());
         }
     }
@@ -409,10 +409,12 @@ impl RequestActor {
     /// response ends with an error if it is ever read on.
     fn give_up(&mut self, ctx: &mut Context<Self>) {
         self.outcome = "slow_client";
-        for entry in &self.entries {
-            self.handles.scheduler.do_send(Cancel::Request(entry.id, self.handles.clock.now()));
-        }
+        self.cancel();
         ctx.stop();
+    }
+
+    fn cancel(&self) {
+        self.routes.iter().for_each(|route| route.cancel(self.handles.clock.now()));
     }
 
     fn answer(&mut self, ctx: &mut Context<Self>, answers: Vec<Result<(), Refusal>>) {
@@ -427,9 +429,7 @@ impl RequestActor {
         let told = self.reply.take().map(|reply| reply.send(refused.map_or(Ok(()), Err)));
         if let Some(Err(_)) = told {
             // The client left while the scheduler's mailbox was so full that its Cancel may have overtaken a Submit.
-            for entry in &self.entries {
-                self.handles.scheduler.do_send(Cancel::Request(entry.id, self.handles.clock.now()));
-            }
+            self.cancel();
             ctx.stop();
         }
     }
@@ -451,18 +451,20 @@ impl Actor for RequestActor {
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.handles.context));
-            answers.push(self.handles.scheduler.send(Submit {
+            let route = &self.routes[prompt];
+            let submit = Submit {
                 request,
                 terms: self.generation.terms,
                 events,
                 rules: self.generation.deferred_rules(prompt),
                 warm_up: false,
-            }));
+            };
+            answers.push(self.handles.dispatcher.submit(route, submit));
             ctx.add_stream(Numbered { prompt, told });
         }
         let answers = futures_util::future::join_all(answers);
         ctx.wait(answers.into_actor(self).map(|answers, this, ctx| {
-            this.answer(ctx, answers.into_iter().map(|a| a.unwrap_or_else(|_| Err(unheard()))).collect());
+            this.answer(ctx, answers);
         }));
     }
 
@@ -506,7 +508,7 @@ impl StreamHandler<(usize, RequestEvent)> for RequestActor {
 
     /// The scheduler let go of a prompt: its choices have ended, it was cancelled, or the scheduler itself is gone.
     fn finished(&mut self, ctx: &mut Context<Self>) {
-        if self.over || self.handles.scheduler.connected() && !self.out.is_closed() {
+        if self.over || self.routes.iter().all(Route::is_connected) && !self.out.is_closed() {
             return;
         }
         self.failed(ENGINE_LOST.into());

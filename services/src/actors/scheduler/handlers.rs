@@ -1,38 +1,35 @@
 //! What each message to the scheduler actor does: a call to the pipeline, and then its events and steps go out.
 
 use super::SchedulerActor;
+use crate::actors::dispatch::{Migration, Routed};
 use crate::actors::messages::{
     Cancel, DeferredLost, Drain, EngineOverdue, FlushCache, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
 };
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use actix::prelude::*;
 use chimere_engine::constraint::{Source, Sources};
-use std::time::{Duration, Instant};
 
 impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
     fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
-        let Submit { request, terms, events, rules, warm_up } = msg;
-        let (id, unfinished, prompt, now) =
-            (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
-        let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
-        debug_assert_eq!(request.spec.waits_for, rules.sources(), "a request that waits for a source is tracked by it");
-        let foreseen = self.pipeline.foresee(&request, &terms, self.clock.now());
-        foreseen.iter().for_each(|forecast| self.meter.foreseen(forecast.start_us));
-        self.pipeline.admit(request, &terms, now).map_err(|reason| self.refuse(id, reason, foreseen))?;
-        let foreseen_us = foreseen.map(|forecast| forecast.start_us);
-        self.meter.leave_out(uncounted);
-        self.streams.open(id, events, unfinished, foreseen_us);
-        if let Some(first) = self.pipeline.scheduler().first_sequence(id) {
-            self.deferred.follow(id, (first, unfinished), &prompt, rules);
-        }
-        if let Some(deadline) = terms.deadline {
-            self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(now).0));
-            self.watch_deadlines(ctx);
-        }
-        self.pump();
-        Ok(())
+        self.admit(msg, None, ctx)
+    }
+}
+
+impl Handler<Routed> for SchedulerActor {
+    type Result = Result<(), Refusal>;
+
+    fn handle(&mut self, Routed { submit, route }: Routed, ctx: &mut Context<Self>) -> Self::Result {
+        self.admit(submit, Some(route), ctx)
+    }
+}
+
+impl Handler<Migration> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Migration, ctx: &mut Context<Self>) {
+        self.adopt(msg, ctx);
     }
 }
 
@@ -133,7 +130,7 @@ impl Handler<Drain> for SchedulerActor {
         self.pipeline.drain();
         self.go(Phase::Draining);
         ctx.run_later(msg.within, |this, _| {
-            if *this.phase.borrow() == Phase::Draining {
+            if this.phase.is_draining() {
                 this.end_all(SHUTTING_DOWN);
                 this.go(Phase::Drained);
             }

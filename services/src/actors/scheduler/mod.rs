@@ -11,32 +11,33 @@ mod streams;
 pub mod timer;
 
 mod handlers;
+mod settings;
+
+pub use settings::{ReplicaPlace, SchedulerSettings};
 
 use crate::actors::deferred::{DeferredSources, DeferredUsers, EngramSource, GrammarSource, Reports};
+use crate::actors::deferred_rules::DeferredRules;
+use crate::actors::dispatch::{Dispatcher, Migration, Route};
 use crate::actors::engine::EngineActor;
 use crate::actors::live::LiveRequests;
-use crate::actors::messages::{Launch, Refusal, RulesSent};
-use crate::actors::phase::{DEADLINE_PASSED, Phase};
+use crate::actors::messages::{Follow, Launch, Refusal, RulesSent, Submit};
+use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST, Phase, ReplicaPhase};
 use crate::actors::spin_wait::{SpinWait, Watchful};
 use crate::actors::watchdog::{Awaited, EngineWatch};
 use crate::clock::Clock;
-use crate::events::EventSink;
 use crate::limits;
-use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
 use chimere_engine::constraint::Source;
-use chimere_engine::ids::{RequestId, StepId};
-use chimere_engine::scheduler::{DraftSettings, Event, Forecast, NextStep, Pace, Pipeline, Rejected, SchedulerConfig};
+use chimere_engine::ids::{Micros, RequestId, StepId, TokenId};
+use chimere_engine::scheduler::{Event, Forecast, NextStep, Pipeline, Rejected};
 use chimere_engine::step::{StepOutcome, StepPlan};
 use deadlines::Deadlines;
 use retry::Passes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use step_log::StepLog;
 use step_meter::{OutcomeFigures, StepMeter};
-use streams::{Sent, Streams};
+use streams::{Luggage, Sent, Streams};
 use timer::Timer;
-use tokio::sync::watch;
 
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
@@ -48,7 +49,9 @@ pub struct SchedulerActor {
     /// The timer for the next of them, and for when it was set.
     deadline_timer: Option<(Instant, SpawnHandle)>,
     deferred: DeferredSources,
-    phase: watch::Sender<Phase>,
+    phase: ReplicaPhase,
+    /// The one that gives requests to this replica, where there is one.
+    dispatcher: Option<Dispatcher>,
     live: LiveRequests,
     clock: Clock,
     /// `None` before the start, and where there is no thread for it: then nothing is planned late.
@@ -56,39 +59,40 @@ pub struct SchedulerActor {
     /// The step for whose end the timer was set.
     timer_for: Option<StepId>,
     meter: StepMeter,
+    /// Events of the step that ended last, which go out when the next one has been launched.
+    undelivered: Vec<(RequestId, Event)>,
     spin_wait: SpinWait,
-    /// Told what changes in the prefix cache, where somebody wants to know.
-    events: Option<EventSink>,
     /// Told which step the engine computes.
     watch: EngineWatch,
 }
 
 impl SchedulerActor {
-    /// Plans for `engine`, within `config` and `pace`, with what is drafted.
-    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
+    /// Plans for `engine`, with sources that answer steps.
     pub fn new(
-        (config, drafts): (SchedulerConfig, DraftSettings),
-        pace: Pace,
+        settings: SchedulerSettings,
+        place: ReplicaPlace,
         engine: Addr<EngineActor>,
         deferred: (DeferredUsers<EngramSource>, DeferredUsers<GrammarSource>),
-        phase: watch::Sender<Phase>,
-        live: LiveRequests,
-        clock: Clock,
-        gateway: Arc<Gateway>,
-        log: Arc<StepLog>,
     ) -> Self {
+        let SchedulerSettings { config, drafts, pace, live, clock, gateway, step_log } = settings;
+        let ReplicaPlace { phase, figures, dispatcher, ledger } = place;
+        let mut pipeline = Pipeline::new(config, drafts, pace).with_ledger(ledger);
+        if dispatcher.as_ref().is_some_and(Dispatcher::wants_changes) {
+            pipeline.note_prefix_changes();
+        }
         Self {
-            meter: StepMeter::new(&config, gateway, log),
+            meter: StepMeter::new(&config, figures, gateway, step_log),
+            undelivered: Vec::new(),
             spin_wait: SpinWait::default(),
-            events: None,
             watch: EngineWatch::default(),
-            pipeline: Pipeline::new(config, drafts, pace),
+            pipeline,
             engine,
             streams: Streams::default(),
             deadlines: Deadlines::default(),
             deadline_timer: None,
             deferred: DeferredSources::new(deferred),
             phase,
+            dispatcher,
             live,
             clock,
             timer: None,
@@ -101,17 +105,73 @@ impl SchedulerActor {
         Self { spin_wait, ..self }
     }
 
-    /// This actor with somebody who wants to know what changes in the prefix cache.
-    pub(crate) fn with_events(mut self, events: Option<EventSink>) -> Self {
-        if events.is_some() {
-            self.pipeline.note_prefix_changes();
-        }
-        Self { events, ..self }
-    }
-
     /// This actor under a watchdog.
     pub(crate) fn with_watch(self, watch: EngineWatch) -> Self {
         Self { watch, ..self }
+    }
+
+    /// Takes a request in, or says why not. With a place it can go on elsewhere if this engine is lost.
+    fn admit(&mut self, submit: Submit, route: Option<Route>, ctx: &mut Context<Self>) -> Result<(), Refusal> {
+        let Submit { request, terms, events, rules, warm_up } = submit;
+        let (id, unfinished, prompt, now) =
+            (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
+        let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
+        debug_assert_eq!(request.spec.waits_for, rules.sources(), "a request that waits for a source is tracked by it");
+        let foreseen = self.pipeline.foresee(&request, &terms, self.clock.now());
+        foreseen.iter().for_each(|forecast| self.meter.foreseen(forecast.start_us));
+        self.pipeline.admit(request, &terms, now).map_err(|reason| self.refuse(id, reason, foreseen))?;
+        let foreseen_us = foreseen.map(|forecast| forecast.start_us);
+        self.meter.leave_out(uncounted);
+        let several = self.dispatcher.as_ref().is_some_and(Dispatcher::has_several);
+        let luggage = route.filter(|_| several).map(|route| Luggage { route, rules: rules.clone() });
+        self.streams.open(id, events, unfinished, foreseen_us, luggage);
+        self.follow(id, unfinished, prompt, rules, Vec::new());
+        self.expire_at(id, terms.deadline, ctx);
+        self.pump();
+        Ok(())
+    }
+
+    /// Has deferred sources follow a request that is live here, behind the outputs that its choices have had.
+    fn follow(
+        &mut self,
+        id: RequestId,
+        choices: u32,
+        prompt: Arc<[TokenId]>,
+        rules: DeferredRules,
+        outputs: Vec<Vec<TokenId>>,
+    ) {
+        if let Some(first) = self.pipeline.scheduler().first_sequence(id) {
+            self.deferred.follow(id, Follow { first, choices, prompt, outputs, rules });
+        }
+    }
+
+    /// Sees to it that a request ends when its deadline passes.
+    fn expire_at(&mut self, id: RequestId, deadline: Option<Micros>, ctx: &mut Context<Self>) {
+        let Some(deadline) = deadline else { return };
+        self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(self.clock.now()).0));
+        self.watch_deadlines(ctx);
+    }
+
+    /// Goes on with a request of a replica that is lost, or fails it where this one takes nothing any more.
+    fn adopt(&mut self, migration: Migration, ctx: &mut Context<Self>) {
+        if self.phase.is_lost()
+            && let Some(dispatcher) = &self.dispatcher
+        {
+            return dispatcher.migrate(migration);
+        }
+        if self.pipeline.may_adopt(&migration.migrated).is_err() {
+            return migration.fail();
+        }
+        let Migration { migrated, events, started, rules, route } = migration;
+        let (id, deadline, unfinished) = (migrated.request.id, migrated.terms.deadline, migrated.choices.len() as u32);
+        let (prompt, choices) = (migrated.request.prompt.clone(), migrated.request.spec.choices);
+        let outputs = migrated.tokens_by_choice();
+        self.pipeline.adopt(migrated, self.clock.now()).expect("it may be adopted, as was asked just now");
+        self.streams.go_on(id, (events, started), unfinished, Luggage { route, rules: rules.clone() });
+        self.follow(id, choices, prompt, rules, outputs);
+        self.expire_at(id, deadline, ctx);
+        self.meter.migrated();
+        self.pump();
     }
 
     /// Launches what may be launched, then says how things stand.
@@ -129,7 +189,7 @@ impl SchedulerActor {
             self.deferred.launched(awaiting, behind);
         }
         self.tell();
-        if *self.phase.borrow() == Phase::Draining && self.pipeline.scheduler().is_idle() {
+        if self.phase.is_draining() && self.pipeline.scheduler().is_idle() {
             self.go(Phase::Drained);
         }
     }
@@ -162,11 +222,18 @@ impl SchedulerActor {
                 self.meter.not_finite();
             }
         }
+        self.undelivered = events;
         self.pump();
         self.meter.ended(&finished, &figures, self.pipeline.pace());
         if self.pipeline.is_serial() {
             self.stay_awake(ctx);
         }
+        self.deliver_rest();
+    }
+
+    /// Hands over the events of the last step, if that has not been done.
+    fn deliver_rest(&mut self) {
+        let events = std::mem::take(&mut self.undelivered);
         self.deliver(events);
     }
 
@@ -185,14 +252,35 @@ impl SchedulerActor {
 
     /// The engine is lost: every stream ends with an error, and the process with it.
     fn lose(&mut self, why: &str) {
-        if matches!(*self.phase.borrow(), Phase::Drained | Phase::Lost(_)) {
+        if matches!(self.phase.now(), Phase::Drained | Phase::Lost(_)) {
             return; // after the end it is stopped on purpose, and a second loss adds nothing
         }
         tracing::error!(why, "the engine is lost");
         self.meter.engine_lost();
+        // What was committed was computed, and whoever goes on with a request goes on behind it.
+        self.deliver_rest();
+        let dispatcher = self.dispatcher.clone();
+        dispatcher.iter().for_each(|dispatcher| dispatcher.lose(self.phase.number()));
         // First, so that nobody who reads the end of a stream can still find the service well.
         self.go(Phase::Lost(why.to_owned()));
+        if let Some(dispatcher) = dispatcher.filter(|_| !self.phase.service_is_lost()) {
+            self.hand_over(&dispatcher);
+        }
         self.end_all("the engine is lost");
+    }
+
+    /// Hands all requests that can go on elsewhere to other replicas, as far as they got.
+    fn hand_over(&mut self, dispatcher: &Dispatcher) {
+        for migrated in self.pipeline.hand_over() {
+            let id = migrated.request.id;
+            let left = self.streams.leave(id);
+            if let Some((events, started, Luggage { route, rules })) = left {
+                dispatcher.migrate(Migration { migrated, events, started, rules, route });
+            } else {
+                self.deliver(vec![(id, Event::Failed(ENGINE_LOST.to_owned()))]);
+            }
+            self.forget(id);
+        }
     }
 
     fn end_all(&mut self, why: &str) {
@@ -262,7 +350,7 @@ impl SchedulerActor {
     }
 
     fn go(&self, next: Phase) {
-        self.phase.send_if_modified(|phase| phase.advance(next));
+        self.phase.advance(next);
     }
 
     /// When a refused caller should come back, if its reason passes.
@@ -313,10 +401,13 @@ impl SchedulerActor {
     }
 
     fn tell(&mut self) {
-        if let Some(events) = &mut self.events {
+        if let Some(dispatcher) = &self.dispatcher {
             let changes = self.pipeline.take_prefix_changes();
             if !changes.is_empty() {
-                events.tell(changes);
+                dispatcher.note(self.phase.number(), changes);
+            }
+            if dispatcher.has_several() {
+                dispatcher.tell(self.phase.number(), self.pipeline.load());
             }
         }
         self.watch.expect(self.awaited());

@@ -17,8 +17,10 @@ const ROWS_MAX: usize = 64;
 /// A step as it was computed.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepSeen {
-    /// Number of the step in the order of launches.
+    /// Number of the step in the order of its replica's launches.
     pub id: u64,
+    /// Number of the replica that computed it, from 0.
+    pub replica: u32,
     /// Milliseconds from the end of the step before, or its own launch, to its end.
     pub ms: f64,
     /// What was predicted; 0 while nothing is known.
@@ -65,6 +67,9 @@ pub struct Standing {
     pub entries_max: u32,
     /// Entries of the prefix cache on the host.
     pub host_entries: u32,
+    /// Each replica of a service with several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<Standing>,
 }
 
 impl Standing {
@@ -79,6 +84,7 @@ impl Standing {
             entries: kept.entries,
             entries_max: kept.checkpoints,
             host_entries: kept.host_entries,
+            replicas: Vec::new(),
         }
     }
 }
@@ -92,6 +98,8 @@ pub struct StepLog {
 
 #[derive(Debug, Default)]
 struct Kept {
+    /// Steps that were ever kept.
+    pushed: u64,
     steps: VecDeque<StepSeen>,
     standing: Standing,
 }
@@ -109,18 +117,24 @@ impl StepLog {
             kept.steps.pop_front();
         }
         kept.steps.push_back(step);
+        kept.pushed += 1;
     }
 
-    /// Keeps how things stand.
-    pub fn stands(&self, stats: &Stats, kept: &PrefixStats) {
-        self.kept.lock().standing = Standing::of(stats, kept);
+    /// Keeps how things stand with each replica, and with all together.
+    pub fn stands<'a>(&self, each: impl Iterator<Item = (&'a Stats, &'a PrefixStats)> + Clone) {
+        let (stats, kept) = each.clone().fold((Stats::default(), PrefixStats::default()), |(stats, kept), one| {
+            (stats.plus(one.0), kept.plus(one.1))
+        });
+        let replicas: Vec<_> = each.map(|(stats, kept)| Standing::of(stats, kept)).collect();
+        let replicas = if replicas.len() > 1 { replicas } else { Vec::new() };
+        self.kept.lock().standing = Standing { replicas, ..Standing::of(&stats, &kept) };
     }
 
     /// Begins to look; nothing that was before is seen.
     pub fn watch(self: &Arc<Self>) -> Watcher {
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        let last = self.kept.lock().steps.back().map(|step| step.id);
-        Watcher { log: self.clone(), last }
+        let seen = self.kept.lock().pushed;
+        Watcher { log: self.clone(), seen }
     }
 }
 
@@ -128,18 +142,19 @@ impl StepLog {
 #[derive(Debug)]
 pub struct Watcher {
     log: Arc<StepLog>,
-    last: Option<u64>,
+    /// How many steps had been kept at the last look.
+    seen: u64,
 }
 
 impl Watcher {
     /// The steps since the last look, the latest `max` of them, and how things stand.
     pub fn look(&mut self, max: usize) -> (Vec<StepSeen>, Standing) {
         let kept = self.log.kept.lock();
-        let new = kept.steps.iter().filter(|step| self.last.is_none_or(|last| step.id > last));
-        let mut new: Vec<_> = new.cloned().collect();
+        let unseen = usize::try_from(kept.pushed - self.seen).unwrap_or(usize::MAX).min(kept.steps.len());
+        let mut new: Vec<_> = kept.steps.range(kept.steps.len() - unseen..).cloned().collect();
         let standing = kept.standing.clone();
+        self.seen = kept.pushed;
         drop(kept);
-        self.last = new.last().map(|step| step.id).or(self.last);
         new.drain(..new.len().saturating_sub(max));
         (new, standing)
     }
@@ -169,7 +184,7 @@ mod tests {
     use super::*;
 
     fn step(id: u64) -> StepSeen {
-        StepSeen { id, ms: 1.0, predicted_ms: 1.0, tokens: 1, prompt_rows: 0, rows: Vec::new() }
+        StepSeen { id, replica: 0, ms: 1.0, predicted_ms: 1.0, tokens: 1, prompt_rows: 0, rows: Vec::new() }
     }
 
     #[test]

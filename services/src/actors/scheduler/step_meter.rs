@@ -5,6 +5,7 @@ use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
 use crate::metrics;
 use crate::metrics::gateway::{AdaptersAtWork, Gateway};
 use crate::metrics::keys::WaitingByKey;
+use crate::metrics::replicas::ReplicaMeter;
 use ::metrics::Counter;
 use chimere_engine::constraint::Source;
 use chimere_engine::drafts::DraftKind;
@@ -63,6 +64,8 @@ pub(super) struct StepMeter {
     prefix: PrefixConfig,
     /// What was told of the prefix cache last.
     kept: Option<PrefixStats>,
+    /// Told the figures of this replica; knows those of all.
+    figures: ReplicaMeter,
     gateway: Arc<Gateway>,
     /// What it was told last.
     adapters: AdaptersAtWork,
@@ -76,8 +79,15 @@ pub(super) struct StepMeter {
 
 impl StepMeter {
     /// For a scheduler within these bounds.
-    pub(super) fn new(config: &SchedulerConfig, gateway: Arc<Gateway>, log: Arc<StepLog>) -> Self {
+    pub(super) fn new(
+        config: &SchedulerConfig,
+        figures: ReplicaMeter,
+        gateway: Arc<Gateway>,
+        log: Arc<StepLog>,
+    ) -> Self {
+        figures.is_up(true);
         Self {
+            figures,
             step_tokens: config.step_tokens,
             waiting: WaitingByKey::default(),
             told: Stats::default(),
@@ -115,6 +125,7 @@ impl StepMeter {
             if id == step.id {
                 self.log.push(StepSeen {
                     id: step.id.0,
+                    replica: self.figures.number() as u32,
                     ms: took.0 as f64 / 1e3,
                     predicted_ms: step.predicted_us.unwrap_or(0.0) / 1e3,
                     tokens: tokens as u32,
@@ -132,8 +143,10 @@ impl StepMeter {
         ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => kind(&step.shape)).record(seconds(took));
         ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
         let rows = [("prompt", step.shape.prompt_rows), ("decode", step.shape.rows)];
-        rows.into_iter()
-            .for_each(|(form, n)| add(n.into(), || ::metrics::counter!(metrics::STEP_ROWS, "form" => form)));
+        for (form, n) in rows {
+            add(n.into(), || ::metrics::counter!(metrics::STEP_ROWS, "form" => form));
+            self.figures.computed(form, n.into());
+        }
         let reads = figures.expert_reads;
         for (place, experts) in [(metrics::DEVICE_TIER, reads.hits), (metrics::HOST_TIER, reads.misses)] {
             add(experts, || ::metrics::counter!(metrics::EXPERT_READS, "place" => place));
@@ -208,9 +221,14 @@ impl StepMeter {
         ::metrics::histogram!(metrics::CANCEL_SECONDS).record(seconds(after.0));
     }
 
-    /// The engine is lost.
+    /// The engine is lost, and all that it could hold.
     pub(super) fn engine_lost(&self) {
-        ::metrics::gauge!(metrics::ENGINE_LOST).set(1.0);
+        self.figures.lost(export);
+    }
+
+    /// A request of a lost replica goes on here.
+    pub(super) fn migrated(&self) {
+        ::metrics::counter!(metrics::MIGRATED, "outcome" => "moved").increment(1);
     }
 
     /// A request failed whose numbers were none.
@@ -243,25 +261,29 @@ impl StepMeter {
             ::metrics::counter!(name).increment(added);
         }
         let from_host = new.host_hit_tokens - old.host_hit_tokens;
-        let device_bytes =
-            u64::from(now.entries) * self.prefix.checkpoint_bytes + u64::from(now.pages) * self.prefix.page_bytes;
-        for (tier, hit_tokens, evicted, entries, bytes) in [
-            (metrics::DEVICE_TIER, hit_tokens - from_host, new.evicted - old.evicted, now.entries, device_bytes),
-            (
-                metrics::HOST_TIER,
-                from_host,
-                new.host_evicted - old.host_evicted,
-                now.host_entries,
-                u64::from(now.host_blocks) * self.prefix.host.bytes,
-            ),
+        for (tier, hit_tokens, evicted) in [
+            (metrics::DEVICE_TIER, hit_tokens - from_host, new.evicted - old.evicted),
+            (metrics::HOST_TIER, from_host, new.host_evicted - old.host_evicted),
         ] {
             ::metrics::counter!(metrics::PREFIX_HIT_TOKENS, "tier" => tier).increment(hit_tokens);
             ::metrics::counter!(metrics::PREFIX_EVICTIONS, "tier" => tier).increment(evicted);
+        }
+        self.figures.keeps(&now, |all| self.export_kept(all));
+        self.gateway.looked_up(tokens, hit_tokens);
+    }
+
+    /// Sets the gauges of what the prefix caches of all replicas keep.
+    fn export_kept(&self, all: &PrefixStats) {
+        let PrefixConfig { checkpoint_bytes, page_bytes, host, .. } = self.prefix;
+        let device_bytes = u64::from(all.entries) * checkpoint_bytes + u64::from(all.pages) * page_bytes;
+        let host_bytes = u64::from(all.host_blocks) * host.bytes;
+        for (tier, entries, bytes) in
+            [(metrics::DEVICE_TIER, all.entries, device_bytes), (metrics::HOST_TIER, all.host_entries, host_bytes)]
+        {
             ::metrics::gauge!(metrics::PREFIX_ENTRIES, "tier" => tier).set(f64::from(entries));
             ::metrics::gauge!(metrics::PREFIX_BYTES, "tier" => tier).set(bytes as f64);
         }
-        ::metrics::gauge!(metrics::PREFIX_PAGES).set(f64::from(now.pages));
-        self.gateway.looked_up(tokens, hit_tokens);
+        ::metrics::gauge!(metrics::PREFIX_PAGES).set(f64::from(all.pages));
     }
 
     /// What was drafted since the last time.
@@ -310,12 +332,6 @@ impl StepMeter {
         // A request that started before the warm-up was admitted has been told in full; what is told never falls.
         now.prompt_tokens_total =
             now.prompt_tokens_total.saturating_sub(self.uncounted).max(self.told.prompt_tokens_total);
-        ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(now.requests_running));
-        ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(now.requests_waiting));
-        ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(now.pages_used));
-        ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(now.pages_free));
-        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(now.slots_used));
-        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
         let preemptions = now.preemptions_total - self.told.preemptions_total;
         let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
         let swaps = now.adapter_swaps_total - self.told.adapter_swaps_total;
@@ -323,12 +339,26 @@ impl StepMeter {
         add(preemptions, || ::metrics::counter!(metrics::PREEMPTIONS));
         add(prompt_tokens, || ::metrics::counter!(metrics::PROMPT_TOKENS));
         self.waiting.tell(&now, waiting_by_key);
-        self.gateway.stands(&now, preemptions, prompt_tokens);
+        self.figures.stands(&now, |all| {
+            export(all);
+            self.gateway.stands(all, preemptions, prompt_tokens);
+        });
         if self.log.is_watched() {
-            self.log.stands(&now, &self.kept.unwrap_or_default());
+            let each = self.figures.each();
+            self.log.stands(each.iter().map(|one| (&one.stats, &one.kept)));
         }
         self.told = now;
     }
+}
+
+/// Sets the gauges of how all schedulers stand together.
+fn export(all: &Stats) {
+    ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(all.requests_running));
+    ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(all.requests_waiting));
+    ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(all.pages_used));
+    ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(all.pages_free));
+    ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(all.slots_used));
+    ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(all.slots_free));
 }
 
 /// Counts rules that came after the forward of their step was over.
@@ -362,7 +392,8 @@ mod tests {
         let config = config_of_one();
         let log = Arc::<StepLog>::default();
         let mut watcher = log.watch();
-        let mut meter = StepMeter::new(&config, Arc::new(Gateway::new("a meter", &config)), log);
+        let mut meter =
+            StepMeter::new(&config, ReplicaMeter::alone(), Arc::new(Gateway::new("a meter", &config, 1)), log);
         let (plan, pace) = (StepPlan::new(StepId(0), Vec::new()), Pace::default());
         let mut pipeline = Pipeline::new(config, DraftSettings::default(), pace);
         let mut step = pipeline.launched(&plan, Micros(0)).clone();

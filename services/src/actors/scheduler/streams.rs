@@ -1,6 +1,8 @@
 //! Where the events of requests go: the sending ends of their channels, from admission to the last event.
 
 use super::step_meter::StepMeter;
+use crate::actors::deferred_rules::DeferredRules;
+use crate::actors::dispatch::Route;
 use crate::actors::messages::RequestEvent;
 use chimere_engine::ids::RequestId;
 use chimere_engine::scheduler::{Event, RequestTimes, Scheduler};
@@ -11,6 +13,14 @@ use tokio::sync::mpsc;
 #[derive(Default)]
 pub(super) struct Streams(HashMap<RequestId, Stream>);
 
+/// What a request takes along that goes on elsewhere.
+pub(super) struct Luggage {
+    /// Where it runs, for whoever cancels it.
+    pub(super) route: Route,
+    /// Its rules of deferred sources.
+    pub(super) rules: DeferredRules,
+}
+
 /// Where one request's events go.
 struct Stream {
     events: mpsc::Sender<RequestEvent>,
@@ -19,6 +29,8 @@ struct Stream {
     unfinished: u32,
     /// Time to its first step as it was predicted, microseconds; `None` if it had not to wait or nobody knew.
     foreseen_us: Option<u64>,
+    /// Of a request that another replica may go on with.
+    luggage: Option<Luggage>,
 }
 
 /// What became of a stream with an event.
@@ -40,8 +52,31 @@ impl Streams {
         events: mpsc::Sender<RequestEvent>,
         choices: u32,
         foreseen_us: Option<u64>,
+        luggage: Option<Luggage>,
     ) {
-        self.0.insert(id, Stream { events, started: false, unfinished: choices, foreseen_us });
+        self.0.insert(id, Stream { events, started: false, unfinished: choices, foreseen_us, luggage });
+    }
+
+    /// A request came from another replica, with so many choices that have not ended.
+    pub(super) fn go_on(
+        &mut self,
+        id: RequestId,
+        (events, started): (mpsc::Sender<RequestEvent>, bool),
+        choices: u32,
+        luggage: Luggage,
+    ) {
+        let luggage = Some(luggage);
+        self.0.insert(id, Stream { events, started, unfinished: choices, foreseen_us: None, luggage });
+    }
+
+    /// The way of a request's events, whether its start was told, and what it takes along; `None` if it is not to go on
+    /// elsewhere.
+    pub(super) fn leave(&mut self, id: RequestId) -> Option<(mpsc::Sender<RequestEvent>, bool, Luggage)> {
+        let stream = self.0.get_mut(&id)?;
+        let luggage = stream.luggage.take()?;
+        let left = (stream.events.clone(), stream.started, luggage);
+        self.0.remove(&id);
+        Some(left)
     }
 
     /// Has the request not ended?

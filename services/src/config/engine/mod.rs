@@ -12,7 +12,7 @@ pub use draft_ids::DraftIds;
 pub use drafts::{DraftSources, Drafts};
 pub use residents::Residents;
 
-use super::check::{InvalidKey, threads};
+use super::check::{InvalidKey, threads, within};
 use crate::limits;
 use chimere_engine::drafts::{DraftKinds, DraftMode};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,10 @@ pub struct Engine {
     pub threads: u32,
     /// Core that the thread of the engine is pinned to; -1 lets the system choose.
     pub core: i64,
+    /// Replicas of the engine that share the device's threads and memory, each with its own scheduler.
+    pub replicas: u32,
+    /// Share of the replicas that have to live for the service to call itself ready, 0 to 1; one always has to.
+    pub ready_share: f64,
     /// Sequences that run at once; 0 takes 16 on a CPU and 64 on a GPU.
     pub max_seqs: u32,
     /// Positions a sequence may have, prompt and output together; 0 takes the model's own.
@@ -64,6 +68,8 @@ impl Default for Engine {
             device: Device::Auto,
             threads: 0,
             core: -1,
+            replicas: 1,
+            ready_share: 0.5,
             max_seqs: 0,
             max_context: 0,
             step_tokens: 0,
@@ -93,6 +99,8 @@ impl Engine {
             let (max, got) = (limits::WATCHDOG_SECONDS_MAX, self.watchdog_seconds);
             return Err(("watchdog_seconds", format!("must be 1 to {max}, got {got}")));
         }
+        within("replicas", self.replicas, 1..=limits::REPLICAS_MAX)?;
+        within("ready_share", self.ready_share, 0.0..=1.0)?;
         if self.core < -1 {
             return Err(("core", format!("must be a core's number or -1, got {}", self.core)));
         }

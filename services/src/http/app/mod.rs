@@ -2,6 +2,7 @@
 
 mod rendered;
 
+use crate::actors::phase::Phases;
 use crate::actors::scheduler::step_log::StepLog;
 use crate::holder::Holder;
 use crate::http::body::model::ModelLimits;
@@ -28,6 +29,10 @@ pub struct App {
     pub turns: Arc<TurnServices>,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
+    /// Where each replica stands.
+    pub phases: Phases,
+    /// Replicas that have to live for the service to call itself ready.
+    pub ready_replicas: usize,
     /// What is kept of answers that people rate and correct.
     pub learning: LearningService,
     /// Who is let in.

@@ -113,18 +113,25 @@ async fn version() -> HttpResponse {
     HttpResponse::Ok().json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// `GET /health`: 200 until the engine is lost, then 503 with the reason.
+/// `GET /health`: 200 until the last engine is lost, then 503 with the reason. While some are lost and others live, it
+/// says so.
 async fn health(app: web::Data<App>) -> HttpResponse {
+    let lost = app.phases.lost();
     match &*app.turns.phase.borrow() {
         Phase::Lost(why) => HttpResponse::ServiceUnavailable().json(json!({"status": "engine lost", "reason": why})),
-        _ => status(true, "ok"),
+        _ if lost.is_empty() => status(true, "ok"),
+        _ => HttpResponse::Ok().json(json!({
+            "status": "degraded", "replicas": app.turns.handles.dispatcher.replicas(), "lost": lost,
+        })),
     }
 }
 
-/// `GET /ready`: 200 when a request would be answered.
+/// `GET /ready`: 200 when a request would be answered, and as many replicas live as the operator wants.
 async fn ready(app: web::Data<App>) -> HttpResponse {
+    let living = app.turns.handles.dispatcher.replicas() - app.phases.lost().len();
     let word = match *app.turns.phase.borrow() {
         Phase::Starting => "starting",
+        Phase::Ready if living < app.ready_replicas => "degraded",
         Phase::Ready => "ready",
         Phase::Draining | Phase::Drained => "draining",
         Phase::Lost(_) => "engine lost",

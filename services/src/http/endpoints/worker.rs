@@ -1,7 +1,6 @@
 //! What routers in front of several services ask of each: how much it has to do, what it is, whether it is awake; and
 //! to give up what it keeps of prompts. The names are SGLang's and vLLM's.
 
-use crate::actors::messages::FlushCache;
 use crate::clock::{rfc3339, unix_seconds};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::require_admin;
@@ -107,7 +106,7 @@ async fn is_sleeping() -> HttpResponse {
 /// `POST /flush_cache`: gives up what is kept of prompts, but for what somebody is about to go on from.
 async fn flush_cache(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     require_admin(&request)?;
-    let flushed = app.turns.handles.scheduler.send(FlushCache).await;
-    let flushed = flushed.map_err(|_| unavailable("there is no engine any more", "engine_unavailable"))?;
+    let flushed = app.turns.handles.dispatcher.flush().await;
+    let flushed = flushed.ok_or_else(|| unavailable("there is no engine any more", "engine_unavailable"))?;
     Ok(HttpResponse::Ok().json(json!({"success": true, "flushed": flushed.flushed, "kept": flushed.kept})))
 }

@@ -14,7 +14,7 @@ use chimere::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup}
 use chimere::limits;
 use chimere::memory::MemoryPlan;
 use chimere::metrics::gateway::Gateway;
-use chimere::replicas::{Replica, ReplicaParts};
+use chimere::replicas::{Replica, ReplicaParts, ReplicaPlace, ReplicaSettings, SchedulerSettings};
 use chimere::serve::{end_process_now, pace};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
@@ -83,23 +83,22 @@ impl Side {
             prefix: PrefixConfig::OFF,
         };
         let mode = if drafts { DraftMode::Auto } else { DraftMode::Off };
-        let parts = ReplicaParts {
-            scheduler,
+        let of_scheduler = SchedulerSettings {
+            config: scheduler,
             drafts: DraftSettings { mode, kinds: DraftKinds::all(), ..DraftSettings::default() },
             pace: pace(&Config::default(), &setup),
-            build: Box::new(move || {
-                let built = setup.build(&model, &mut |_| {})?;
-                Ok(Box::new(Stated::new(filled(built), said)))
-            }),
-            core: None,
-            lookup_threads: 1,
             clock: clock.clone(),
             live: Default::default(),
-            gateway: Arc::new(Gateway::new("bench", &scheduler)),
+            gateway: Arc::new(Gateway::new("bench", &scheduler, 1)),
             step_log: Default::default(),
-            events: None,
-            watchdog: (StepLimits::default(), end_process_now),
         };
+        let watchdog = (StepLimits::default(), end_process_now as fn());
+        let settings = ReplicaSettings { scheduler: of_scheduler, lookup_threads: 1, watchdog };
+        let build = Box::new(move || -> Result<Box<dyn Backend>, String> {
+            let built = setup.build(&model, &mut |_| {})?;
+            Ok(Box::new(Stated::new(filled(built), said)))
+        });
+        let parts = ReplicaParts { build, core: None, settings, place: ReplicaPlace::alone() };
         let replica = Replica::start(parts).await.map_err(CliError::Failed)?;
         replica.scheduler.send(Open).await.map_err(|e| CliError::Failed(format!("scheduler: {e}")))?;
         Ok(Self { replica, text, clock, asked: 0 })

@@ -45,9 +45,10 @@ impl DirectRequest {
         terms: Terms,
     ) -> Result<Self, DirectError> {
         let (events, heard) = mpsc::channel(Submit::events_max(&request, handles.context));
-        let hangup = Hangup { scheduler: handles.scheduler.clone(), clock: handles.clock.clone(), ids: vec![entry.id] };
+        let route = handles.dispatcher.route(entry.id);
+        let hangup = Hangup { clock: handles.clock.clone(), routes: vec![route.clone()] };
         let submit = Submit { request, terms, events, rules: DeferredRules::default(), warm_up: false };
-        handles.scheduler.send(submit).await.map_err(|_| DirectError::lost())??;
+        handles.dispatcher.submit(&route, submit).await?;
         Ok(Self { heard, _hangup: hangup, _entry: entry })
     }
 
