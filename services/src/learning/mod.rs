@@ -5,6 +5,7 @@ mod artefacts;
 mod consent;
 mod example;
 mod feedback;
+pub mod gate;
 pub mod jsonl;
 mod recent;
 mod secrets;

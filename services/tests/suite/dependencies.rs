@@ -304,6 +304,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
     ("services/src/events", &["msgpack", "payload", "settings", "sink", "zmtp", "backlog", "peers", "publisher"]),
     ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
+    ("services/src/learning/gate", &["binomial", "paired", "batch", "rotation", "rules", "vault", "verdict", "judge"]),
     ("services/src/semantic", &["error", "fusion", "words", "self_test", "legs", "index", "store", "collections"]),
     (
         "services/src/turn",
@@ -370,6 +371,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("services/src/pipelines/machine.rs", MACHINE, "a machine is data in, data out"),
     ("services/src/turn/rounds/machine.rs", MACHINE, "a machine is data in, data out"),
     ("services/src/decide", &["actix"], "a decision knows no HTTP"),
+    ("services/src/learning/gate", MACHINE, "a gate is data in, data out"),
 ];
 
 /// What makes a connection, or brings an HTTP client.
