@@ -182,7 +182,7 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 /// of documents or of examples to learn from, where MCP is served or its tools are run, where there are pipelines, KV
 /// events are published or something leaves the process, or with a chat template, which this model has none of and kept
 /// responses, WebSockets, decisions, citations and turns of several rounds want.
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 26] = [
     "chimere_adapter_",
     "chimere_gpu_",
     "chimere_expert_",
@@ -194,6 +194,7 @@ const ELSEWHERE: [&str; 25] = [
     "chimere_decisions_total",
     "chimere_feedback_total",
     "chimere_learning_",
+    "chimere_gate_",
     "chimere_mcp_",
     "chimere_store_",
     "chimere_tool_calls_total",
@@ -228,9 +229,9 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     // three of kept responses, three of experts in two memories, one of an engine that is lost, one of
     // numbers that are not finite, two of an encoder, six of stores of files, one of decisions, one of citations, two
     // of turns of several rounds, two of tools over MCP, two of tools that the server runs, three of
-    // pipelines, one of the way out, one of adapters, one of WebSockets, three of examples to
-    // learn from, one of KV events.
-    let elsewhere = 38;
+    // pipelines, one of the way out, one of adapters, one of WebSockets, six of examples to
+    // learn from and of what is learned, one of KV events.
+    let elsewhere = 41;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     let all: Vec<Panel> = ["service", "gpu", "loadtest"].into_iter().flat_map(without_gpu).collect();
     let within = prometheus.sees_move(&all, |round| load(program.addr, round));
