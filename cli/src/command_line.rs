@@ -7,7 +7,7 @@ use chimere::printable::printable;
 use chimere_tools::bench::{self, BenchCommand};
 use chimere_tools::eval::{self, EvalCommand};
 use chimere_tools::trace::{self, TraceCommand};
-use chimere_tools::{CliError, documents, engram, kernels, quantize, synth};
+use chimere_tools::{CliError, documents, engram, kernels, learn, quantize, synth};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -65,6 +65,9 @@ pub(crate) enum Command {
     /// Documents of a running service: put files into a store, list stores.
     #[command(subcommand)]
     Documents(documents::DocumentsCommand),
+    /// What a running service learns from corrections: learn now, look, serve, take back.
+    #[command(subcommand)]
+    Learn(learn::LearnCommand),
     /// Read one file for a service, within bounds: standard input to lines of JSON.
     #[command(hide = true)]
     Parse(parse::ParseArgs),
@@ -90,6 +93,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Pipelines(command) => finish(pipelines::run(&command)),
         Command::Mcp(command) => finish(mcp::run(&command)),
         Command::Documents(command) => finish(documents::run(&command)),
+        Command::Learn(command) => finish(learn::run(&command)),
         Command::Parse(args) => finish(parse::run(&args)),
         Command::Bench(bench) => finish(bench::run(&bench)),
     }

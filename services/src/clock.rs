@@ -1,9 +1,13 @@
 //! The one clock of a service. The scheduler is told the time by it; tests tell their own.
 
 use chimere_engine::ids::Micros;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
 
 /// Counts from the moment it was made. Copies agree.
 #[derive(Clone, Debug)]
@@ -46,6 +50,38 @@ pub fn unix_seconds() -> u64 {
 /// The wall clock in seconds since 1970, with the parts of a second; 0 if it stands before that.
 pub fn unix_seconds_f64() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// A time of each day, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeOfDay {
+    /// Minutes since midnight.
+    minutes: u64,
+}
+
+impl TimeOfDay {
+    /// Whether it came between two moments in seconds since 1970, the second one included. A clock that went back has
+    /// passed nothing.
+    pub fn came(self, before: u64, now: u64) -> bool {
+        let at = self.minutes * 60;
+        let days = |moment: u64| (moment + DAY - at) / DAY;
+        now > before && days(now) > days(before)
+    }
+}
+
+impl FromStr for TimeOfDay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str, most: u64| {
+            let is_plain = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+            is_plain.then(|| text.parse::<u64>().ok()).flatten().filter(|number| *number <= most)
+        };
+        let parsed = text.split_once(':').and_then(|(hour, minute)| Some((number(hour, 23)?, number(minute, 59)?)));
+        let shown = || text.chars().take(40).collect::<String>();
+        let (hour, minute) = parsed.ok_or_else(|| format!("must be a time such as 03:00, got {:?}", shown()))?;
+        Ok(Self { minutes: hour * 60 + minute })
+    }
 }
 
 /// A moment in seconds since 1970, as RFC 3339 writes it in UTC.
@@ -100,6 +136,22 @@ mod tests {
         let clock = Clock::stopped();
         clock.jump(5);
         assert_eq!((clock.now(), clock.now()), (Micros(5), Micros(5)));
+    }
+
+    #[test]
+    fn a_time_of_day_comes_once_a_day_whenever_it_is_looked_at() {
+        let at: TimeOfDay = "03:00".parse().unwrap();
+        let three = 20_000 * DAY + 3 * 3600;
+        assert!(!at.came(three - 60, three - 1) && at.came(three - 1, three) && !at.came(three, three + DAY - 1));
+        assert!(at.came(three, three + DAY) && at.came(three - 5 * DAY, three + 7), "also when it was missed");
+        assert!(!at.came(three + 60, three - 60), "a clock that goes back makes nothing due");
+        let looks: Vec<u64> = (0..3 * 288).map(|n| three + 1 + n * 300).collect();
+        assert_eq!(looks.windows(2).filter(|pair| at.came(pair[0], pair[1])).count(), 2);
+        assert!("00:00".parse::<TimeOfDay>().unwrap().came(DAY - 1, DAY));
+        for wrong in ["", "3:00", "24:00", "12:60", "12", "aa:bb", "+1:00"] {
+            let error = wrong.parse::<TimeOfDay>().unwrap_err();
+            assert!(error.starts_with("must be a time such as 03:00, got "), "{error}");
+        }
     }
 
     #[test]

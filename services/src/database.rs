@@ -268,6 +268,8 @@ pub(crate) mod disk {
     pub(crate) struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,
         full: Arc<AtomicBool>,
+        /// Writes until the process that uses it is gone; it never is where there is no number.
+        left: Arc<Mutex<Option<usize>>>,
     }
 
     impl Disk {
@@ -276,9 +278,15 @@ pub(crate) mod disk {
             self.full.store(full, Ordering::SeqCst);
         }
 
+        /// After so many writes nothing more comes to it, as when a process is killed.
+        pub(crate) fn end_after(&self, writes: usize) {
+            *self.left.lock() = Some(writes);
+        }
+
         /// A disk with what would be there after a crash now.
         pub(crate) fn after_a_crash(&self) -> Self {
-            Self { bytes: Arc::new(Mutex::new(self.bytes.lock().clone())), full: Arc::default() }
+            let bytes = Arc::new(Mutex::new(self.bytes.lock().clone()));
+            Self { bytes, full: Arc::default(), left: Arc::default() }
         }
 
         pub(crate) fn database(&self) -> ReopeningDatabase {
@@ -288,6 +296,11 @@ pub(crate) mod disk {
         }
 
         fn check_room(&self, end: u64) -> io::Result<()> {
+            match &mut *self.left.lock() {
+                Some(0) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Some(left) => *left -= 1,
+                None => {}
+            }
             let has_room = end <= HEAD_BYTES || !self.full.load(Ordering::SeqCst);
             if has_room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
         }

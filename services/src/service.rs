@@ -23,6 +23,7 @@ use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room, Sockets};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
+use crate::http::{keep_learning, restore};
 use crate::learning::LearningService;
 use crate::metrics::gateway::Gateway;
 use crate::replicas::{ReplicaBuild, ReplicaSettings, Replicas, ReplicasParts, SchedulerSettings};
@@ -224,6 +225,7 @@ impl Service {
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         });
+        restore(&app);
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
         let (server, probes) = listen(app.clone(), parts.listener, (parts.workers, parts.connections), parts.edge)?;
         Ok(Self { address, replicas, live, server, probes, upkeep: upkeep(app.clone()), app })
@@ -333,7 +335,7 @@ fn started((publisher, sink): (Publisher, EventSink)) -> Result<EventSink, Strin
 fn upkeep(app: web::Data<App>) -> JoinHandle<()> {
     actix_rt::spawn(async move {
         let pipelines = app.limits.pipelines.clone();
-        tokio::join!(keep_tested(&app.turns), keep_stores(&app.turns), pipelines.keep());
+        tokio::join!(keep_tested(&app.turns), keep_stores(&app.turns), pipelines.keep(), keep_learning(&app));
     })
 }
 

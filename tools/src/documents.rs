@@ -69,7 +69,7 @@ pub fn run(command: &DocumentsCommand) -> Result<(), CliError> {
     })
 }
 
-fn client(access: &AccessArgs) -> Result<ServiceClient, CliError> {
+pub(crate) fn client(access: &AccessArgs) -> Result<ServiceClient, CliError> {
     let credentials = Credentials {
         key: access.api_key.as_deref(),
         key_file: access.api_key_file.as_deref(),

@@ -12,6 +12,7 @@ mod error;
 pub mod eval;
 pub mod figures;
 pub mod kernels;
+pub mod learn;
 mod logits;
 pub mod quantize;
 mod stats;

@@ -25,6 +25,7 @@ mod faults;
 mod file_search;
 mod forged;
 mod hostile;
+mod learner;
 mod learning;
 mod leaving;
 mod llama;

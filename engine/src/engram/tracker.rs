@@ -6,7 +6,7 @@
 use super::matching::{RUN_TOKENS, Recent, Repeats};
 use super::request_tables::{RequestTables, TableQuestion};
 use super::share::answer_together;
-use crate::constraint::{Awaiting, DeferredTracker, RowRule, Source, StepRules, Tracked, TrackedSequence};
+use crate::constraint::{Awaiting, DeferredTracker, Effect, RowRule, Source, StepRules, Tracked, TrackedSequence};
 use crate::ids::{SeqId, TokenId};
 use rayon::ThreadPool;
 use std::sync::Arc;
@@ -48,6 +48,13 @@ impl TableSequence {
         let thinking = request.silent_in.is_some_and(|t| t.opened);
         let (recent, repeats) = (Recent::new(prompt), Repeats::default());
         Self { request, choice, recent, outputs: 0, thinking, ended: false, repeats }
+    }
+
+    /// What tables do to the first output behind a prompt, for whoever asks outside of a step; `None` where they are
+    /// silent.
+    pub fn first_effect(prompt: &[TokenId], request: Arc<RequestTables>) -> Option<Effect> {
+        let asked = Self::new(prompt, request).ask(SeqId(0), 0)?;
+        TableQuestion::answer_all(&[asked]).pop().map(|(rule, _)| rule.effect)
     }
 
     /// The question to the tables about one output; `None` where they are silent.

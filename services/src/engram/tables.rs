@@ -6,10 +6,12 @@ use super::defaults::Defaults;
 use super::name::TableName;
 use crate::holder::KeyHash;
 use crate::{limits, metrics};
-use chimere_engine::engram::{Filter, JointPrior, Latest, Member, Table, TableBits, TokenizerHash};
+use chimere_engine::engram::{Filter, JointPrior, Latest, Member, Table, TableBits, TokenizerHash, publish};
 use chimere_engine::files::Stamp;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ pub struct Tables {
     directory: Option<PathBuf>,
     tokenizer: TokenizerHash,
     defaults: Defaults,
+    /// The table of what is learned, which all requests use that name none.
+    learned: Option<TableName>,
     live: Latest<TableSet>,
     /// Held while a new set is made, so that two changes do not undo each other.
     changing: Mutex<()>,
@@ -87,7 +91,8 @@ impl Tables {
     /// Opens every table of the directory. One that cannot be used is an error: whoever starts a service should hear of
     /// it.
     pub fn open(directory: Option<PathBuf>, tokenizer: TokenizerHash, defaults: Defaults) -> Result<Self, TablesError> {
-        let tables = Self { directory, tokenizer, defaults, live: Latest::default(), changing: Mutex::new(()) };
+        let (live, changing) = (Latest::default(), Mutex::new(()));
+        let tables = Self { directory, tokenizer, defaults, learned: None, live, changing };
         tables.clear_unfinished();
         let (set, mistakes) = tables.read(&TableSet::default())?;
         match mistakes.into_iter().next() {
@@ -97,6 +102,30 @@ impl Tables {
                 Ok(tables)
             }
         }
+    }
+
+    /// With a table that all requests use which name none, once it is there.
+    #[must_use]
+    pub fn with_learned(self, learned: Option<TableName>) -> Self {
+        Self { learned, ..self }
+    }
+
+    /// The table of what is learned.
+    pub fn learned(&self) -> Option<&TableName> {
+        self.learned.as_ref()
+    }
+
+    /// Puts a file in the place of a table's curated layer, or takes it away, and offers what is there then.
+    ///
+    /// # Errors
+    /// If there is no directory, it cannot be written, or the file is no table; names it.
+    pub fn place(&self, name: &TableName, bytes: Option<&[u8]>) -> Result<(), TablesError> {
+        let path = self.file_of(name);
+        if self.directory.is_none() {
+            return Err(TablesError(format!("{}: there is no directory for tables", path.display())));
+        }
+        put_bytes(&path, bytes).map_err(|e| TablesError(format!("{}: {e}", path.display())))?;
+        self.reload().map(drop)
     }
 
     /// Removes what was being written when a process before this one ended. Files of processes that live are theirs.
@@ -117,7 +146,11 @@ impl Tables {
 
     /// The settings of a key's requests.
     pub fn defaults(&self, set: &TableSet, key: Option<&KeyHash>) -> Defaults {
-        set.access.defaults(key, &self.defaults)
+        let mut defaults = set.access.defaults(key, &self.defaults);
+        let learned = self.learned.iter().map(|name| name.as_str().to_owned());
+        let own = learned.filter(|name| set.names.contains_key(name) && !defaults.tables.contains(name));
+        defaults.tables.extend(own.collect::<Vec<_>>());
+        defaults
     }
 
     /// Where the tables lie, if there are any.
@@ -209,6 +242,19 @@ impl Tables {
         }
         Ok(all)
     }
+}
+
+/// The file as it should be: whole, or away.
+pub(super) fn put_bytes(path: &Path, bytes: Option<&[u8]>) -> io::Result<()> {
+    let Some(bytes) = bytes else {
+        return match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            Err(_) => Ok(()),
+            // Away for good only when the directory is on the disk.
+            Ok(()) => File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all(),
+        };
+    };
+    publish(path, |out| out.write_all(bytes)).map_err(io::Error::other)
 }
 
 /// The files that may be tables; each that cannot is a mistake of its own and leaves the others alone.
@@ -350,7 +396,7 @@ impl TableSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, build, publish};
+    use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, build};
 
     const TOKENIZER: TokenizerHash = TokenizerHash([5; 32]);
 

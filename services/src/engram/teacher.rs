@@ -3,7 +3,7 @@
 use super::calendar::Calendar;
 use super::name::TableName;
 use super::store::{ReplayedLog, Store, StoreError};
-use super::tables::{LEARNED, SUFFIX, Tables};
+use super::tables::{LEARNED, SUFFIX, Tables, put_bytes};
 use chimere_engine::engram::{Image, publish};
 use std::fs::{self, File};
 use std::io;
@@ -75,15 +75,10 @@ fn put_files(directory: &Path, name: &TableName, layers: &ReplayedLog) -> io::Re
 
 /// The file as it should be: whole, or away.
 fn put_file(path: &Path, image: Option<&Image>) -> io::Result<()> {
-    let Some(image) = image else {
-        return match fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            Err(_) => Ok(()),
-            // Away for good only when the directory is on the disk.
-            Ok(()) => File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all(),
-        };
-    };
-    publish(path, |out| image.write(out)).map_err(io::Error::other)
+    match image {
+        None => put_bytes(path, None),
+        Some(image) => publish(path, |out| image.write(out)).map_err(io::Error::other),
+    }
 }
 
 #[cfg(test)]

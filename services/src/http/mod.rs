@@ -12,6 +12,7 @@ mod wire;
 
 pub use edge::keys::auth;
 pub use edge::tls;
+pub use endpoints::learning::{keep_learning, restore};
 
 /// What each endpoint takes, and what it is checked against.
 pub mod request {

@@ -62,6 +62,12 @@ pub(super) fn put(txn: &WriteTransaction, name: &str, artefact: &Artefact) -> Re
     Ok(())
 }
 
+/// Forgets what something was trained on that is gone.
+pub(super) fn remove(txn: &WriteTransaction, name: &str) -> Result<(), redb::Error> {
+    txn.open_table(ARTEFACTS)?.remove(name)?;
+    Ok(())
+}
+
 /// All of them, by name.
 pub(super) fn all(txn: &ReadTransaction) -> Result<Vec<(String, Artefact)>, redb::Error> {
     listed(&txn.open_table(ARTEFACTS)?)

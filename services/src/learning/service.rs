@@ -4,29 +4,49 @@
 use super::artefacts::Artefact;
 use super::consent::Consent;
 use super::example::{Example, ExampleSet, TruthSource};
+use super::gate::GateRules;
 use super::recent::{GivenAnswer, RecentAnswers};
 use super::store::{BroughtExample, ExampleStore, StoreBounds, Withdrawal};
 use super::stored::StoredExample;
-use crate::clock::unix_seconds;
+use super::versions::{LearnerRuns, Versions};
+use crate::clock::{TimeOfDay, unix_seconds};
 use crate::database::DatabaseError;
+use crate::engram::TableName;
 use crate::limits::{LEARNING_EXPIRE_SECONDS, LEARNING_QUEUE};
 use crate::metrics::learning::{ExampleDrop, count_dropped};
 use chimere_engine::ids::KeyId;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// What the operator sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LearningSettings {
     /// What is kept of callers on this machine where no key is asked for.
     pub keyless: Consent,
     /// How much is kept, and how long.
     pub bounds: StoreBounds,
+    /// What is learned of it, and when.
+    pub learner: LearnerSettings,
+}
+
+/// What is learned, and what it takes to be served.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearnerSettings {
+    /// The table that corrected facts become; none is learned without one.
+    pub table: Option<TableName>,
+    /// Directory of the questions that judge what was learned.
+    pub families: Option<PathBuf>,
+    /// When it is learned each day; never by itself where there is no time.
+    pub at: Option<TimeOfDay>,
+    /// What passes the gate is served at once; else an administrator accepts it.
+    pub accept: bool,
+    /// What a candidate has to show.
+    pub rules: GateRules,
 }
 
 /// Whether anything is kept for learning.
@@ -51,6 +71,7 @@ pub struct Learning {
     store: Arc<ExampleStore>,
     settings: LearningSettings,
     recent: Mutex<RecentAnswers>,
+    runs: LearnerRuns,
     jobs: Option<Sender<LearningJob>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -108,12 +129,23 @@ impl Learning {
         let writer = LearningWriter { store: store.clone(), inbox };
         let thread = std::thread::Builder::new().name("learning".into()).spawn(move || writer.run());
         let writer = Some(thread.map_err(|e| DatabaseError::failed(Path::new("learning"), e))?);
-        Ok(Self { store, settings, recent: Mutex::default(), jobs: Some(jobs), writer })
+        let (recent, runs) = (Mutex::default(), LearnerRuns::default());
+        Ok(Self { store, settings, recent, runs, jobs: Some(jobs), writer })
     }
 
     /// What the operator has set.
-    pub fn settings(&self) -> LearningSettings {
-        self.settings
+    pub fn settings(&self) -> &LearningSettings {
+        &self.settings
+    }
+
+    /// Versions of what was learned from the examples.
+    pub fn versions(&self) -> Versions<'_> {
+        self.store.versions()
+    }
+
+    /// The run of a learner that is on its way, and what came of the last one.
+    pub fn runs(&self) -> &LearnerRuns {
+        &self.runs
     }
 
     /// Remembers an answer of an account that consents, so that feedback can name it.
@@ -258,7 +290,8 @@ mod tests {
     use crate::learning::example::tests::example;
 
     fn settings() -> LearningSettings {
-        LearningSettings { keyless: Consent::Off, bounds: StoreBounds { bytes_max: 1 << 20, seconds: 1 << 30 } }
+        let bounds = StoreBounds { bytes_max: 1 << 20, seconds: 1 << 30 };
+        LearningSettings { keyless: Consent::Off, bounds, learner: LearnerSettings::default() }
     }
 
     #[test]

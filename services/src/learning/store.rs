@@ -7,6 +7,7 @@ use super::secrets::has_secret;
 use super::similar::Signature;
 use super::sizes::ExampleSizes;
 use super::stored::StoredExample;
+use super::versions::{self, Versions};
 use crate::database::{DatabaseError, ReopeningDatabase};
 use crate::metrics::learning::tell_examples;
 use chimere_engine::ids::KeyId;
@@ -74,9 +75,9 @@ impl ExampleStore {
         Self::of(ReopeningDatabase::of_file(file)?, bounds, now)
     }
 
-    fn of(db: ReopeningDatabase, bounds: StoreBounds, now: u64) -> Result<Self, DatabaseError> {
+    pub(super) fn of(db: ReopeningDatabase, bounds: StoreBounds, now: u64) -> Result<Self, DatabaseError> {
         // A disk without room holds up nothing that is there.
-        if db.read(|txn| Ok(txn.open_table(EXAMPLES)?)).is_err() {
+        if db.read(|txn| Ok(txn.open_table(EXAMPLES).map(drop)?)).and_then(|()| db.read(versions::are_made)).is_err() {
             db.write(make)?;
         }
         let store = Self { db, bounds, sizes: Mutex::default() };
@@ -156,7 +157,7 @@ impl ExampleStore {
                 }
             }
             withdrawal.stale = artefacts::withdraw(txn, account, id, now)?;
-            Ok(())
+            versions::spoil(txn, &withdrawal.stale)
         });
         sizes.settle(written.is_ok());
         tell_examples(&sizes.counts());
@@ -192,13 +193,9 @@ impl ExampleStore {
         Ok(all)
     }
 
-    /// Keeps the name of something that was trained on examples, in the place of what had the name before.
-    ///
-    /// # Errors
-    /// If the disk takes nothing.
-    pub fn put_artefact(&self, name: &str, examples: &[StoredExample], now: u64) -> Result<(), DatabaseError> {
-        let artefact = Artefact::trained_on(examples, now);
-        self.db.write(|txn| artefacts::put(txn, name, &artefact))
+    /// Versions of what was learned from them.
+    pub fn versions(&self) -> Versions<'_> {
+        Versions::of(&self.db)
     }
 
     /// All that was trained on examples, by name.
@@ -215,6 +212,7 @@ fn make(txn: &WriteTransaction) -> Result<(), redb::Error> {
     txn.open_table(SIGNATURES)?;
     txn.open_multimap_table(BANDS)?;
     txn.open_multimap_table(OWNERS)?;
+    versions::make(txn)?;
     artefacts::make(txn)
 }
 

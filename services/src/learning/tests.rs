@@ -119,17 +119,17 @@ fn whoever_takes_an_example_back_makes_stale_all_that_was_trained_on_it_and_on_n
     }
     let all = store.all().unwrap();
     let of = |answer: &str| all.iter().filter(|stored| stored.example.answer == answer).cloned().collect::<Vec<_>>();
-    store.put_artefact("shared", &of("x"), 1).unwrap();
-    store.put_artefact("own", &of("y"), 1).unwrap();
+    store.versions().propose("shared", (b"", "m"), &of("x"), 1).unwrap();
+    store.versions().propose("own", (b"", "m"), &of("y"), 1).unwrap();
     // The examples go with their time, and what they were used for is still known.
     store.expire(100 * DAY).unwrap();
     assert!(store.all().unwrap().is_empty());
     assert_eq!(store.forget(WHO, Some("ex_none"), 2).unwrap(), Withdrawal::default());
-    assert_eq!(store.forget(WHO, None, 3).unwrap(), Withdrawal { examples: 0, stale: vec!["own".into()] });
+    assert_eq!(store.forget(WHO, None, 3).unwrap(), Withdrawal { examples: 0, stale: vec!["own@1".into()] });
     let artefacts = store.artefacts().unwrap();
     let stale = |name: &str| artefacts.iter().find(|(own, _)| own == name).unwrap().1.stale;
-    assert_eq!((stale("own"), stale("shared")), (Some(3), None), "somebody else brought it too");
-    assert_eq!(store.forget(OTHER, Some(&shared.id()), 4).unwrap().stale, ["shared"]);
+    assert_eq!((stale("own@1"), stale("shared@1")), (Some(3), None), "somebody else brought it too");
+    assert_eq!(store.forget(OTHER, Some(&shared.id()), 4).unwrap().stale, ["shared@1"]);
     assert!(store.forget(OTHER, None, 5).unwrap().stale.is_empty(), "said once");
 }
 

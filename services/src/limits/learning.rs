@@ -32,3 +32,15 @@ pub const LEARNING_PAGE: usize = 20;
 pub const LEARNING_PAGE_MAX: usize = 100;
 /// Lines of one import.
 pub const LEARNING_IMPORT_LINES_MAX: usize = 10_000;
+/// Versions of one thing that is learned that are kept: so many that were served, and so many that were refused.
+pub const LEARNING_VERSIONS_MAX: usize = 8;
+/// Bytes of a version of something that is learned.
+pub const LEARNING_VERSION_BYTES_MAX: usize = 64 << 20;
+/// Files of questions in the directory of families.
+pub const LEARNING_FAMILIES_MAX: usize = 64;
+/// Bytes of one file of questions.
+pub const LEARNING_FAMILY_BYTES_MAX: u64 = 64 << 20;
+/// Questions of one file.
+pub const LEARNING_QUESTIONS_MAX: usize = 100_000;
+/// Tokens of an answer where a question does not say.
+pub const LEARNING_QUESTION_TOKENS: u32 = 256;

@@ -1,11 +1,46 @@
 //! What is said of examples and of feedback.
 
-use super::{FEEDBACK, LEARNING_DROPPED, LEARNING_EXAMPLES};
+use super::{FEEDBACK, GATE_LOWER, LEARNING_CHANGES, LEARNING_DROPPED, LEARNING_EXAMPLES, LEARNING_RUNS};
 
 /// Values of [`FEEDBACK`]'s label.
 const RATINGS: [&str; 3] = ["-1", "0", "1"];
 /// Values of [`LEARNING_DROPPED`]'s label: it has a secret, too much waits for the disk, the disk takes nothing.
 const DROPS: [&str; 3] = ["secret", "queue", "write"];
+
+/// Values of [`LEARNING_RUNS`]' label.
+const OUTCOMES: [&str; 6] = ["nothing", "passed", "needs_more", "people", "refused", "failed"];
+/// Values of [`LEARNING_CHANGES`]' label.
+const CHANGES: [&str; 3] = ["promoted", "rolled_back", "withdrawn"];
+/// Values of [`GATE_LOWER`]'s label.
+pub const GATE_ROLES: [&str; 2] = ["target", "other"];
+
+/// What changed of what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LearnedChange {
+    /// A version took the place of the one before.
+    Promoted,
+    /// An administrator took it back.
+    RolledBack,
+    /// Somebody took back what it was made from.
+    Withdrawn,
+}
+
+/// Counts a change of what is served.
+pub fn count_learned(change: LearnedChange) {
+    ::metrics::counter!(LEARNING_CHANGES, "change" => CHANGES[change as usize]).increment(1);
+}
+
+/// Counts a run, by one of the outcomes that runs have.
+pub fn count_run(outcome: &str) {
+    if let Some(outcome) = OUTCOMES.into_iter().find(|known| *known == outcome) {
+        ::metrics::counter!(LEARNING_RUNS, "outcome" => outcome).increment(1);
+    }
+}
+
+/// Says what the least lower bound of the families of a role was, a share of questions.
+pub fn tell_lower_bound(role: &'static str, lower: f64) {
+    ::metrics::gauge!(GATE_LOWER, "role" => role).set(100.0 * lower);
+}
 
 /// Why an example was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +77,15 @@ pub(super) fn start() {
     }
     for reason in DROPS {
         ::metrics::counter!(LEARNING_DROPPED, "reason" => reason).absolute(0);
+    }
+    for outcome in OUTCOMES {
+        ::metrics::counter!(LEARNING_RUNS, "outcome" => outcome).absolute(0);
+    }
+    for change in CHANGES {
+        ::metrics::counter!(LEARNING_CHANGES, "change" => change).absolute(0);
+    }
+    for role in GATE_ROLES {
+        tell_lower_bound(role, 0.0);
     }
     tell_examples(&[("train", 0), ("gate", 0), ("vault", 0)]);
 }

@@ -271,6 +271,7 @@ fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
     let directory = (!engram.directory.is_empty()).then(|| Path::new(&engram.directory).to_owned());
     let tables = Tables::open(directory, Fingerprint::of(text.tokenizer()).hash, defaults);
     let tables = tables.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))?;
+    let tables = tables.with_learned(config.learning.settings().learner.table);
     let set = tables.snapshot();
     for name in &engram.tables {
         set.find(name, &Asker::default()).map_err(|e| {

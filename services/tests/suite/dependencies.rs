@@ -292,6 +292,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "synth",
             "kernels",
             "documents",
+            "learn",
             "engram",
             "quantize",
             "trace",
@@ -306,6 +307,28 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
     ("services/src/events", &["msgpack", "payload", "settings", "sink", "zmtp", "backlog", "peers", "publisher"]),
     ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
+    (
+        "services/src/learning",
+        &[
+            "consent",
+            "example",
+            "secrets",
+            "similar",
+            "recent",
+            "sizes",
+            "stored",
+            "feedback",
+            "jsonl",
+            "artefacts",
+            "gate",
+            "questions",
+            "facts",
+            "store versions",
+            "service",
+        ],
+    ),
+    ("services/src/learning/gate", &["binomial", "paired", "batch", "rotation", "rules", "vault", "verdict", "judge"]),
+    ("services/src/learning/versions", &["stage", "lineage", "runs", "kept", "served"]),
     ("services/src/semantic", &["error", "fusion", "words", "self_test", "legs", "index", "store", "collections"]),
     (
         "services/src/turn",
@@ -372,6 +395,8 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("services/src/pipelines/machine.rs", MACHINE, "a machine is data in, data out"),
     ("services/src/turn/rounds/machine.rs", MACHINE, "a machine is data in, data out"),
     ("services/src/decide", &["actix"], "a decision knows no HTTP"),
+    ("services/src/learning/gate", MACHINE, "a gate is data in, data out"),
+    ("services/src/learning/versions/lineage.rs", MACHINE, "a lineage is data in, data out"),
 ];
 
 /// What makes a connection, or brings an HTTP client.

@@ -15,7 +15,7 @@ use chimere::hosted::Toolbox;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
-use chimere::learning::{Consent, LearningService, LearningSettings};
+use chimere::learning::{Consent, LearnerSettings, LearningService, LearningSettings};
 use chimere::names::ServedNames;
 use chimere::pipelines::Pipelines;
 use chimere::replicas::ReplicaBuild;
@@ -95,6 +95,8 @@ pub struct Options {
     pub tools: Option<PathBuf>,
     /// Where examples to learn from are kept, if they are, and what is kept of callers without a key.
     pub learning: Option<(PathBuf, chimere::learning::Consent)>,
+    /// What is learned of them.
+    pub learner: LearnerSettings,
     /// MCP servers that requests may name themselves.
     pub request_hosts: chimere::hosted::RequestHosts,
     /// What is kept of conversations.
@@ -148,6 +150,7 @@ impl Default for Options {
             documents: None,
             tools: None,
             learning: None,
+            learner: LearnerSettings::default(),
             request_hosts: Default::default(),
             responses: chimere::config::Responses::default().bounds(),
             web: Default::default(),
@@ -298,10 +301,11 @@ fn adapters(dir: &Path, names: ServedNames, settings: AdapterSettings) -> Adapte
 }
 
 /// As the configuration has it but for its directory.
-fn learning(kept: Option<&(PathBuf, Consent)>) -> LearningService {
+fn learning(kept: Option<&(PathBuf, Consent)>, learner: LearnerSettings) -> LearningService {
     let settings = chimere::config::LearningKeys::default().settings();
     let keyless = kept.map_or(Consent::Off, |(_, keyless)| *keyless);
-    LearningService::open(kept.map(|(dir, _)| dir.as_path()), LearningSettings { keyless, ..settings })
+    let settings = LearningSettings { keyless, learner, ..settings };
+    LearningService::open(kept.map(|(dir, _)| dir.as_path()), settings)
 }
 
 /// Beside the model's own names.
@@ -350,6 +354,7 @@ fn parts(
     let builds = (0..options.replicas).map(|_| ReplicaBuild { build: build(), core: None }).collect();
     let ids = Fingerprint::of(text.tokenizer());
     let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
+    let tables = tables.with_learned(options.learner.table.clone());
     let embedder = Embedder::open(&options.embedder).unwrap();
     let of_model = VectorMaker { identity: "tiny".into(), width: WIDTH as usize };
     let VectorMaker { identity, width } = embedder.maker().unwrap_or(of_model);
@@ -418,7 +423,7 @@ fn parts(
         embedder,
         decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
-        learning: learning(options.learning.as_ref()),
+        learning: learning(options.learning.as_ref(), options.learner),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),
         tables_period: Duration::from_millis(50),

@@ -17,6 +17,9 @@ const FILES: &str = "/v1/files/";
 const FEEDBACK: &str = "/v1/feedback";
 const LEARNING_MINE: &str = "/v1/learning/mine";
 const LEARNING_EXAMPLES: &str = "/v1/learning/examples";
+const LEARNING_RUN: &str = "/v1/learning/run";
+const LEARNING_PROMOTE: &str = "/v1/learning/promote";
+const LEARNING_ROLLBACK: &str = "/v1/learning/rollback";
 const STORES: &str = "/v1/vector_stores/";
 const FLUSH: &str = "/flush_cache";
 
@@ -44,6 +47,9 @@ fn learning_action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, 
         (&Method::DELETE, LEARNING_MINE) => ("learning.delete", "mine"),
         (&Method::POST, LEARNING_EXAMPLES) => ("learning.import", "all"),
         (&Method::GET, LEARNING_EXAMPLES) => ("learning.export", "all"),
+        (&Method::POST, LEARNING_RUN) => ("learning.run", "all"),
+        (&Method::POST, LEARNING_PROMOTE) => ("learning.promote", "all"),
+        (&Method::POST, LEARNING_ROLLBACK) => ("learning.rollback", "all"),
         _ => {
             let id = path.strip_prefix(LEARNING_MINE)?.strip_prefix('/')?;
             (*method == Method::DELETE).then_some(("learning.delete", id))?
@@ -121,6 +127,9 @@ mod tests {
         assert_eq!(of(Method::GET, "/v1/learning/mine"), None);
         assert_eq!(of(Method::GET, "/v1/learning/examples"), Some(("learning.export", "all")));
         assert_eq!(of(Method::POST, "/v1/learning/examples"), Some(("learning.import", "all")));
+        assert_eq!(of(Method::POST, "/v1/learning/run"), Some(("learning.run", "all")));
+        assert_eq!(of(Method::POST, "/v1/learning/promote"), Some(("learning.promote", "all")));
+        assert_eq!(of(Method::POST, "/v1/learning/rollback"), Some(("learning.rollback", "all")));
         assert_eq!(of(Method::POST, "/v1/chat/completions"), None);
     }
 }

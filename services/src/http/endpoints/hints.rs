@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 56] = [
+pub(super) const PATHS: [&str; 60] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -49,6 +49,10 @@ pub(super) const PATHS: [&str; 56] = [
     "/v1/learning",
     "/v1/learning/mine",
     "/v1/learning/examples",
+    "/v1/learning/versions",
+    "/v1/learning/run",
+    "/v1/learning/promote",
+    "/v1/learning/rollback",
     "/v1/tools",
     "/v1/files",
     "/v1/vector_stores",

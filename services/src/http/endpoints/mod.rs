@@ -8,7 +8,7 @@ pub(in crate::http) mod decisions;
 mod documents;
 mod embeddings;
 pub(in crate::http) mod hints;
-mod learning;
+pub(in crate::http) mod learning;
 mod mcp;
 mod openapi;
 mod pipelines;

@@ -12,6 +12,10 @@ pub(in crate::http::endpoints) const ENDPOINTS: &[(&str, &str, &str, Option<&str
     ("/v1/learning/mine/{id}", "delete", "Remove one example", None),
     ("/v1/learning/examples", "get", "Export examples as lines of JSON", None),
     ("/v1/learning/examples", "post", "Import examples as lines of JSON", Some("Any")),
+    ("/v1/learning/versions", "get", "List what was learned and what the gate said of it", None),
+    ("/v1/learning/run", "post", "Learn now", Some("Any")),
+    ("/v1/learning/promote", "post", "Serve a version that has passed the gate", Some("Any")),
+    ("/v1/learning/rollback", "post", "Take the served version back", None),
 ];
 
 /// The schemas of the bodies, by name.

@@ -4,14 +4,18 @@ mod described;
 mod examples;
 pub(in crate::http::endpoints) mod request;
 mod routes;
+mod run;
+mod versions;
 
 pub(in crate::http::endpoints) use described::{ENDPOINTS, schemas};
+pub use run::keep_learning;
+pub use versions::restore;
 
 use crate::database::DatabaseError;
 use crate::http::app::App;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{database_error, unavailable};
-use crate::learning::{Learning, LearningBusy, LearningReply, LearningService};
+use crate::learning::{Learning, LearningBusy, LearningReply, LearningService, VersionError};
 use crate::limits::LEARNING_WRITE_SECONDS;
 use actix_web::http::StatusCode;
 use actix_web::web;
@@ -20,7 +24,7 @@ use std::time::Duration;
 
 /// What accounts and administrators do with examples.
 pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
-    config.configure(routes::routes).configure(examples::routes);
+    config.configure(routes::routes).configure(examples::routes).configure(versions::routes);
 }
 
 /// What is kept for learning, or why nothing is.
@@ -53,4 +57,15 @@ async fn written<T>(reply: Result<LearningReply<T>, LearningBusy>) -> Result<T, 
 
 fn store_error(error: &DatabaseError) -> ApiError {
     database_error("examples", error)
+}
+
+fn version_error(error: VersionError) -> ApiError {
+    match error {
+        VersionError::Database(error) => store_error(&error),
+        VersionError::Lineage(error) => {
+            let message = error.to_string();
+            ApiError::new(StatusCode::CONFLICT, "invalid_request_error", message).with_code("version_not_served")
+        }
+        other => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", other.to_string()),
+    }
 }
