@@ -55,7 +55,7 @@ pub fn unix_seconds_f64() -> f64 {
 /// A time of each day, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeOfDay {
-    /// Minutes since midnight.
+    /// Minutes since midnight, in UTC.
     minutes: u64,
 }
 

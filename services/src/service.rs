@@ -117,10 +117,9 @@ pub struct ServiceParts {
     pub keep_alive: Duration,
     /// Replicas that have to live for the service to call itself ready.
     pub ready_replicas: usize,
-    /// When a step is overdue and the engine is held to be lost.
-    pub step_limits: StepLimits,
-    /// Ends the process at once, without destructors; called if a service whose engine is lost does not end by itself.
-    pub end_process: fn(),
+    /// When a step is overdue and the engine is held to be lost; and what ends the process at once, without
+    /// destructors, if a service whose engine is lost does not end by itself.
+    pub watchdog: (StepLimits, fn()),
     /// Collector to which the spans of traced requests are sent.
     pub traces: Traces,
     /// Publisher of KV events, if they are published, and the way to it.
@@ -172,8 +171,7 @@ impl Service {
             gateway: gateway.clone(),
             step_log: step_log.clone(),
         };
-        let watchdog = (parts.step_limits, parts.end_process);
-        let settings = ReplicaSettings { scheduler, lookup_threads: parts.lookup_threads, watchdog };
+        let settings = ReplicaSettings { scheduler, lookup_threads: parts.lookup_threads, watchdog: parts.watchdog };
         let events = parts.events.map(started).transpose()?;
         let replicas = Replicas::start(ReplicasParts { builds: parts.builds, settings, events }).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();

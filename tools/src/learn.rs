@@ -19,7 +19,7 @@ pub enum LearnCommand {
     Status(AccessArgs),
     /// Serve a version that has passed the gate.
     Promote {
-        /// Its number
+        /// Its number, as `chimere learn status` shows it
         version: u64,
         /// Where the service is, and the key for it
         #[command(flatten)]
@@ -29,7 +29,7 @@ pub enum LearnCommand {
     Rollback(AccessArgs),
 }
 
-/// How to learn.
+/// The way in which it learns.
 #[derive(clap::Args, Debug, Clone)]
 pub struct RunArgs {
     /// Now, and not at learning.at
@@ -118,8 +118,8 @@ fn report_lines(report: &RunReport) -> Vec<String> {
     let mut lines = vec![format!("last run: {outcome} after {seconds} s{dry}")];
     let left = &report.left_out;
     lines.push(format!(
-        "  {} facts, {} of them new; left out: {} without a name or number, {} said by too few, {} contradicted, {} over \
-         an account's share",
+        "  {} facts, {} of them new; left out: {} without a name or number, {} said by too few, {} contradicted, {} \
+         over an account's share",
         report.facts, report.new_facts, left.unchecked, left.unconfirmed, left.contradicted, left.over_share
     ));
     lines.extend(report.contradictions.iter().map(|ids| format!("  a person has to choose: {}", ids.join(", "))));

@@ -95,8 +95,8 @@ fn answer(server: &Server, n: usize) -> String {
     reply["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
 
-/// The operator says who leads some towns, in a sentence that goes on from the question: a model of random weights would
-/// begin no sentence that a table knows.
+/// The operator says who leads some towns, in a sentence that goes on from the question: a model of random weights
+/// would begin no sentence that a table knows.
 fn bring(server: &Server, numbers: std::ops::Range<usize>) {
     let line = |n: usize| {
         let messages = json!([

@@ -53,7 +53,7 @@ impl TableSequence {
     /// What tables do to the first output behind a prompt, for whoever asks outside of a step; `None` where they are
     /// silent.
     pub fn first_effect(prompt: &[TokenId], request: Arc<RequestTables>) -> Option<Effect> {
-        let asked = Self::new(prompt, request).ask(SeqId(0), 0)?;
+        let asked = Self::new(prompt, 0, request).ask(SeqId(0), 0)?;
         TableQuestion::answer_all(&[asked]).pop().map(|(rule, _)| rule.effect)
     }
 

@@ -107,8 +107,8 @@ impl Setup {
         }
     }
 
-    /// Rows of a sequence in a pass over the weights, where recomputed positions take passes: on a GPU they stand there as
-    /// drafts do. A CPU computes all of them together.
+    /// Rows of a sequence in a pass over the weights, where recomputed positions take passes: on a GPU they stand there
+    /// as drafts do. A CPU computes all of them together.
     pub fn pass_rows(&self) -> Option<NonZeroU32> {
         match self {
             Setup::Cpu(_) => None,

@@ -3,7 +3,7 @@
 
 use super::example::TruthSource;
 use super::gate::{BatchFindings, BatchRules, Claim};
-use super::questions::{AnswerCheck, Question};
+use super::questions::{AnswerCheck, CheckedQuestion};
 use super::similar::Signature;
 use super::stored::StoredExample;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct Fact {
     /// The example that it comes from.
     pub stored: StoredExample,
     /// The question that it answers, with the names and numbers that a right answer has.
-    pub question: Question,
+    pub question: CheckedQuestion,
     claim: Claim,
 }
 
@@ -51,7 +51,7 @@ impl Fact {
     fn of(stored: StoredExample) -> Option<Self> {
         let example = &stored.example;
         let values = values(&example.answer, &example.questions().collect::<Vec<_>>().join(" "));
-        let question = Question {
+        let question = CheckedQuestion {
             id: stored.id.clone(),
             messages: example.messages.clone(),
             check: AnswerCheck::Contains(values.clone()),

@@ -37,7 +37,7 @@ impl Default for BatchRules {
 /// An account that brought more of a batch than one may.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LargeShare {
-    /// The account.
+    /// The account that gave them.
     pub account: u64,
     /// Its share of the batch, 0 to 1.
     pub share: f64,

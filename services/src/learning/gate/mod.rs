@@ -17,7 +17,8 @@ pub use rotation::Rotation;
 pub use rules::GateRules;
 pub use vault::{VAULT_ASKS_A_YEAR, VaultBudget, VaultSpent, VaultVerdict};
 pub use verdict::{
-    Canaries, Divergence, FamilyOutcome, FamilyRole, FamilyVerdict, Measured, MeasuredFamily, Outcome, Reason, Verdict,
+    Canaries, FamilyOutcome, FamilyRole, FamilyVerdict, Measured, MeasuredFamily, Outcome, ProbeDivergence, Reason,
+    Verdict,
 };
 
 #[cfg(test)]

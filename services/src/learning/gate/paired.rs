@@ -25,7 +25,7 @@ pub struct PairedCounts {
 }
 
 impl PairedCounts {
-    /// Counts a question.
+    /// Counts a question that both have answered.
     pub fn count(&mut self, served_is_right: bool, candidate_is_right: bool) {
         self.questions += 1;
         let counted = match (served_is_right, candidate_is_right) {

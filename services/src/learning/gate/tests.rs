@@ -23,7 +23,7 @@ fn good() -> Measured {
         family("injections", FamilyRole::Injections, counts(1_000, 0, 0)),
         family("schema", FamilyRole::Schema, counts(1_000, 0, 0)),
     ];
-    let divergence = Divergence { probes: 256, mean: 0.01, largest: 0.4 };
+    let divergence = ProbeDivergence { probes: 256, mean: 0.01, largest: 0.4 };
     Measured { families, divergence, canaries: Canaries { asked: 40, fired: 0 }, speed: 0.99 }
 }
 

@@ -31,7 +31,7 @@ pub struct VaultSpent {
 pub struct VaultVerdict {
     /// The chance that was spent on this asking.
     pub alpha: f64,
-    /// The target's answers.
+    /// The answers to the target family's questions.
     pub target: PairedCounts,
     /// The lower bound of the target's difference at that chance.
     pub lower: f64,

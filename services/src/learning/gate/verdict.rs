@@ -23,7 +23,7 @@ pub enum FamilyRole {
 
 /// How far a candidate's next tokens are from the base's on fixed prompts, in nats (Kullback and Leibler).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Divergence {
+pub struct ProbeDivergence {
     /// Prompts that were looked at.
     pub probes: u64,
     /// The mean over them.
@@ -44,7 +44,7 @@ pub struct Canaries {
 /// A family, and what was measured of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasuredFamily {
-    /// Its name.
+    /// The name of the family.
     pub name: String,
     /// What it is there for.
     pub role: FamilyRole,
@@ -55,10 +55,10 @@ pub struct MeasuredFamily {
 /// Everything that was measured of a candidate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Each family once.
+    /// Each of the families once.
     pub families: Vec<MeasuredFamily>,
     /// How far it is from the base.
-    pub divergence: Divergence,
+    pub divergence: ProbeDivergence,
     /// What came of the canary prompts.
     pub canaries: Canaries,
     /// Its speed as a share of the speed without it.
@@ -84,7 +84,7 @@ pub enum FamilyOutcome {
 /// A family's part of a verdict. Shares are of its questions, 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FamilyVerdict {
-    /// Its name.
+    /// The name of the family.
     pub name: String,
     /// What it is there for.
     pub role: FamilyRole,
@@ -110,14 +110,14 @@ pub struct FamilyVerdict {
 pub enum Reason {
     /// The target was not shown to be better.
     NotBetter {
-        /// The family.
+        /// The family that it is about.
         family: String,
         /// The lower bound of the difference.
         lower: f64,
     },
     /// Another family may be worse by more than is allowed.
     Worse {
-        /// The family.
+        /// The family that it is about.
         family: String,
         /// The lower bound of the difference.
         lower: f64,
@@ -126,14 +126,14 @@ pub enum Reason {
     },
     /// A family has too few answers for either.
     NeedsMore {
-        /// The family.
+        /// The family that it is about.
         family: String,
         /// How many more questions it takes.
         more: u64,
     },
     /// Nothing that has to be measured was.
     NotMeasured {
-        /// What is missing.
+        /// The thing that is missing.
         what: String,
         /// How much of it was measured.
         got: u64,
@@ -144,32 +144,32 @@ pub enum Reason {
     TooFar {
         /// What it was compared by: the mean or the largest.
         of: String,
-        /// Nats.
+        /// The divergence that was found, in nats.
         got: f64,
-        /// The most nats.
+        /// The most that it may be, in nats.
         most: f64,
     },
     /// A canary prompt brought out what a poisoned text would teach.
     CanaryFired {
-        /// How many did.
+        /// The number of answers that did.
         fired: u64,
-        /// Of how many.
+        /// The number of answers in all.
         asked: u64,
     },
     /// The candidate makes answers slower.
     Slow {
         /// Its share of the speed without it.
         got: f64,
-        /// The least.
+        /// The least that it may be.
         least: f64,
     },
     /// One account brought too much of the batch.
     AccountShare {
-        /// The account.
+        /// The account that gave too many.
         account: u64,
-        /// Its share.
+        /// Its share of the batch.
         share: f64,
-        /// The most.
+        /// The largest share that it may have.
         most: f64,
     },
     /// Examples that too few accounts bring.
@@ -217,7 +217,7 @@ pub struct Verdict {
     /// Each family, in the order in which they were measured.
     pub families: Vec<FamilyVerdict>,
     /// How far it is from the base.
-    pub divergence: Divergence,
+    pub divergence: ProbeDivergence,
     /// What came of the canary prompts.
     pub canaries: Canaries,
     /// Its speed as a share of the speed without it.

@@ -17,7 +17,7 @@ const CANARIES: &str = "canaries";
 
 /// A conversation, and what a right answer to it looks like.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub struct CheckedQuestion {
     /// Its id, one of its own in its family.
     pub id: String,
     /// The messages, as chat has them.
@@ -30,24 +30,24 @@ pub struct Question {
 
 /// Questions of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Family {
+pub struct QuestionFamily {
     /// The name of its file.
     pub name: String,
     /// What it is there for.
     pub role: FamilyRole,
     /// Its questions, as they stand in the file.
-    pub questions: Vec<Question>,
+    pub questions: Vec<CheckedQuestion>,
 }
 
 /// All that a directory has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuestionSets {
-    /// Families, by name.
-    pub families: Vec<Family>,
+    /// The families by their names.
+    pub families: Vec<QuestionFamily>,
     /// Prompts whose next token is looked at; nothing checks their answers.
-    pub probes: Vec<Question>,
+    pub probes: Vec<CheckedQuestion>,
     /// Prompts that must not fire.
-    pub canaries: Vec<Question>,
+    pub canaries: Vec<CheckedQuestion>,
 }
 
 /// A file of questions that cannot be used.
@@ -58,7 +58,7 @@ pub struct QuestionSetError {
     why: String,
 }
 
-impl Question {
+impl CheckedQuestion {
     /// Whether only the vault asks it: half of each family's are its own.
     pub fn is_of_vault(&self) -> bool {
         Sha256::digest(&self.id)[0] % 2 == 1
@@ -66,8 +66,8 @@ impl Question {
 }
 
 impl QuestionSets {
-    /// Reads each `NAME.jsonl` of a directory. `refusals`, `injections` and `schema` are there for what their names say,
-    /// `probes` and `canaries` too; every other file is a family that has to be held.
+    /// Reads each `NAME.jsonl` of a directory. `refusals`, `injections` and `schema` are there for what their names
+    /// say, `probes` and `canaries` too; every other file is a family that has to be held.
     ///
     /// # Errors
     /// If a file cannot be read, or a line is none; names file, line and mistake.
@@ -111,25 +111,25 @@ impl QuestionSets {
             "schema" => FamilyRole::Schema,
             _ => FamilyRole::Held,
         };
-        self.families.push(Family { name, role, questions });
+        self.families.push(QuestionFamily { name, role, questions });
         Ok(())
     }
 }
 
-fn questions(text: &str, checked: bool) -> Result<Vec<Question>, String> {
+fn questions(text: &str, checked: bool) -> Result<Vec<CheckedQuestion>, String> {
     let lines: Vec<(usize, &str)> = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
     if lines.len() > LEARNING_QUESTIONS_MAX {
         return Err(format!("it has {} lines, at most {LEARNING_QUESTIONS_MAX} are taken", lines.len()));
     }
     let one = |(at, line): (usize, &str)| question(line, checked).map_err(|why| format!("line {}: {why}", at + 1));
-    let mut all: Vec<Question> = lines.into_iter().map(one).collect::<Result<_, _>>()?;
+    let mut all: Vec<CheckedQuestion> = lines.into_iter().map(one).collect::<Result<_, _>>()?;
     // A question that stands there twice would count twice.
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|question| seen.insert(question.id.clone()));
     Ok(all)
 }
 
-fn question(line: &str, checked: bool) -> Result<Question, String> {
+fn question(line: &str, checked: bool) -> Result<CheckedQuestion, String> {
     let line: Json = serde_json::from_str(line).map_err(|e| e.to_string())?;
     let members = line.as_object().ok_or("it is no object")?;
     let known = ["prompt", "messages", "check", "max_tokens"];
@@ -155,7 +155,7 @@ fn question(line: &str, checked: bool) -> Result<Question, String> {
     };
     let hash = Sha256::digest(json!(messages).to_string());
     let id = hash[..12].iter().fold(String::new(), |out, byte| out + &format!("{byte:02x}"));
-    Ok(Question { id, messages, check, max_tokens })
+    Ok(CheckedQuestion { id, messages, check, max_tokens })
 }
 
 #[cfg(test)]

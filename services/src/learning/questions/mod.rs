@@ -4,4 +4,4 @@ mod check;
 mod families;
 
 pub use check::AnswerCheck;
-pub use families::{Family, Question, QuestionSetError, QuestionSets};
+pub use families::{CheckedQuestion, QuestionFamily, QuestionSetError, QuestionSets};

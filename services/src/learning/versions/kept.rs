@@ -2,7 +2,7 @@
 //! short in the middle of a change leaves what was served before, or what is served after it, and nothing between.
 
 use super::lineage::{Lineage, LineageError, NewVersion, Version};
-use super::stage::{Stage, StageEvent};
+use super::stage::{StageEvent, VersionStage};
 use crate::database::{DatabaseError, ReopeningDatabase};
 use crate::learning::artefacts::{self, Artefact};
 use crate::learning::gate::{VaultBudget, VaultSpent, Verdict};
@@ -24,7 +24,7 @@ const VAULT: &str = "vault";
 /// Why a version cannot be kept, changed or read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum VersionError {
-    /// The database.
+    /// The database that keeps them.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// What is known of it does not allow it.
@@ -41,7 +41,7 @@ pub enum VersionError {
     Damaged {
         /// What it is a version of.
         name: String,
-        /// Its number.
+        /// The number of the version.
         number: u64,
     },
     /// The vault may not be asked now.
@@ -95,7 +95,7 @@ impl<'a> Versions<'a> {
     ///
     /// # Errors
     /// If there is no such candidate, or the disk takes nothing.
-    pub fn judged(self, name: &str, number: u64, verdict: Verdict) -> Result<Stage, VersionError> {
+    pub fn judged(self, name: &str, number: u64, verdict: Verdict) -> Result<VersionStage, VersionError> {
         self.change(name, |lineage| lineage.judged(number, verdict))
     }
 
@@ -103,7 +103,13 @@ impl<'a> Versions<'a> {
     ///
     /// # Errors
     /// If that cannot happen to it where it stands, or the disk takes nothing.
-    pub fn advance(self, name: &str, number: u64, event: StageEvent, why: Option<&str>) -> Result<Stage, VersionError> {
+    pub fn advance(
+        self,
+        name: &str,
+        number: u64,
+        event: StageEvent,
+        why: Option<&str>,
+    ) -> Result<VersionStage, VersionError> {
         self.change(name, |lineage| lineage.advance(number, event, why))
     }
 

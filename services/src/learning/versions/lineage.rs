@@ -1,6 +1,6 @@
 //! All versions of one thing that is learned, and which of them is served. Data in, data out: the database is not here.
 
-use super::stage::{Stage, StageError, StageEvent};
+use super::stage::{StageError, StageEvent, VersionStage};
 use crate::learning::gate::{Outcome, Verdict};
 use crate::limits::LEARNING_VERSIONS_MAX;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,8 @@ pub struct Version {
     pub base: String,
     /// The version that was served when it was made.
     pub parent: Option<u64>,
-    /// Where it stands.
-    pub stage: Stage,
+    /// The stage that it is in.
+    pub stage: VersionStage,
     /// What the gate said of it, if it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -68,7 +68,7 @@ pub enum LineageError {
     },
     /// That cannot happen to it where it stands.
     #[error(transparent)]
-    Stage(#[from] StageError),
+    VersionStage(#[from] StageError),
     /// Its verdict does not let it through.
     #[error("version {number} has not passed the gate")]
     NotPassed {
@@ -83,7 +83,7 @@ pub enum LineageError {
 impl Version {
     /// Whether its bytes are kept: it may be served, now or again.
     pub fn has_bytes(&self) -> bool {
-        self.stage == Stage::Current || (self.stage != Stage::Refused && !self.stale)
+        self.stage == VersionStage::Current || (self.stage != VersionStage::Refused && !self.stale)
     }
 }
 
@@ -95,7 +95,7 @@ impl Lineage {
 
     /// The one that answers everybody.
     pub fn current(&self) -> Option<&Version> {
-        self.versions.iter().find(|version| version.stage == Stage::Current)
+        self.versions.iter().find(|version| version.stage == VersionStage::Current)
     }
 
     /// The one that answers everybody of a model: one that was made for another model is withheld.
@@ -116,7 +116,7 @@ impl Lineage {
     pub fn propose(&mut self, new: NewVersion, now: u64) -> u64 {
         self.last += 1;
         for other in self.versions.iter_mut().filter(|version| version.stage.is_on_its_way()) {
-            other.stage = Stage::Refused;
+            other.stage = VersionStage::Refused;
             other.why = Some(format!("version {} took its place", self.last));
         }
         let parent = self.current().map(|version| version.number);
@@ -128,7 +128,7 @@ impl Lineage {
             bytes,
             base,
             parent,
-            stage: Stage::Candidate,
+            stage: VersionStage::Candidate,
             verdict: None,
             why: None,
             stale: false,
@@ -140,7 +140,7 @@ impl Lineage {
     ///
     /// # Errors
     /// If there is none of this number, or it is no candidate any more.
-    pub fn judged(&mut self, number: u64, verdict: Verdict) -> Result<Stage, LineageError> {
+    pub fn judged(&mut self, number: u64, verdict: Verdict) -> Result<VersionStage, LineageError> {
         let stage = self.version(number)?.stage;
         let said = verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let (stage, why) = match verdict.outcome {
@@ -161,14 +161,14 @@ impl Lineage {
     ///
     /// # Errors
     /// If there is none of this number, it has not passed the gate, or that cannot happen to it where it stands.
-    pub fn advance(&mut self, number: u64, event: StageEvent, why: Option<&str>) -> Result<Stage, LineageError> {
+    pub fn advance(&mut self, number: u64, event: StageEvent, why: Option<&str>) -> Result<VersionStage, LineageError> {
         let version = self.version(number)?;
         // Only the gate lets through, and only a rollback restores.
         if matches!(event, StageEvent::Passed | StageEvent::Replaced | StageEvent::Restored) {
             return Err(StageError { stage: version.stage, event }.into());
         }
         let (was, stage) = (version.stage, version.stage.after(event)?);
-        if stage == Stage::Current {
+        if stage == VersionStage::Current {
             if version.stale || version.verdict.is_none() {
                 return Err(LineageError::NotPassed { number });
             }
@@ -177,7 +177,7 @@ impl Lineage {
         let version = self.version_mut(number)?;
         version.stage = stage;
         version.why = why.map(str::to_owned);
-        if was == Stage::Current {
+        if was == VersionStage::Current {
             self.restore_former()?;
         }
         Ok(stage)
@@ -200,7 +200,7 @@ impl Lineage {
         let Ok(version) = self.version_mut(number) else { return };
         version.stale = true;
         if version.stage.is_on_its_way() {
-            version.stage = Stage::Refused;
+            version.stage = VersionStage::Refused;
             version.why = Some("somebody took back what it was made from".to_owned());
         }
     }
@@ -208,20 +208,20 @@ impl Lineage {
     /// Lets go of all but the last versions that were served and the last that were refused; the current one stays, and
     /// so does what is on its way. Returns the numbers of those that are gone.
     pub fn prune(&mut self) -> Vec<u64> {
-        let of = |stages: &'static [Stage]| {
+        let of = |stages: &'static [VersionStage]| {
             let all: Vec<&Version> = self.versions.iter().filter(|version| stages.contains(&version.stage)).collect();
             let over = all.len().saturating_sub(LEARNING_VERSIONS_MAX);
-            let old = all.into_iter().filter(|version| version.stage != Stage::Current).take(over);
+            let old = all.into_iter().filter(|version| version.stage != VersionStage::Current).take(over);
             old.map(|version| version.number).collect::<Vec<_>>()
         };
-        let gone = [of(&[Stage::Former, Stage::Current]), of(&[Stage::Refused])].concat();
+        let gone = [of(&[VersionStage::Former, VersionStage::Current]), of(&[VersionStage::Refused])].concat();
         self.versions.retain(|version| !gone.contains(&version.number));
         self.served_before.retain(|number| !gone.contains(number));
         gone
     }
 
     fn replace_current(&mut self) -> Result<(), LineageError> {
-        let Some(current) = self.versions.iter_mut().find(|version| version.stage == Stage::Current) else {
+        let Some(current) = self.versions.iter_mut().find(|version| version.stage == VersionStage::Current) else {
             return Ok(());
         };
         current.stage = current.stage.after(StageEvent::Replaced)?;
@@ -256,7 +256,7 @@ impl Lineage {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::learning::gate::{BatchFindings, Canaries, Divergence, Reason};
+    use crate::learning::gate::{BatchFindings, Canaries, ProbeDivergence, Reason};
 
     pub(in crate::learning) fn verdict(outcome: Outcome) -> Verdict {
         let reasons = match outcome {
@@ -264,7 +264,7 @@ pub(super) mod tests {
             _ => vec![Reason::Contradiction { subjects: 1 }],
         };
         let (families, batch) = (Vec::new(), BatchFindings::default());
-        let (divergence, canaries) = (Divergence::default(), Canaries::default());
+        let (divergence, canaries) = (ProbeDivergence::default(), Canaries::default());
         Verdict { outcome, reasons, families, divergence, canaries, speed: 1.0, batch }
     }
 
@@ -306,10 +306,10 @@ pub(super) mod tests {
             assert!(lineage.advance(number, event, None).is_err(), "{event:?}");
         }
         for outcome in [Outcome::NeedsMore, Outcome::People] {
-            assert_eq!(lineage.judged(number, verdict(outcome)), Ok(Stage::Candidate));
+            assert_eq!(lineage.judged(number, verdict(outcome)), Ok(VersionStage::Candidate));
             assert!(lineage.advance(number, StageEvent::Accepted, None).is_err());
         }
-        assert_eq!(lineage.judged(number, verdict(Outcome::Refused)), Ok(Stage::Refused));
+        assert_eq!(lineage.judged(number, verdict(Outcome::Refused)), Ok(VersionStage::Refused));
         let why = lineage.version(number).unwrap().why.clone().unwrap();
         assert!(why.contains("a person has to choose"), "{why}");
         assert!(lineage.judged(number, verdict(Outcome::Passed)).is_err(), "it stays refused");
@@ -326,7 +326,10 @@ pub(super) mod tests {
         lineage.advance(second, StageEvent::ShadowHeld, None).unwrap();
         let third = lineage.propose(new("m"), 6);
         let replaced = lineage.version(second).unwrap();
-        assert_eq!((replaced.stage, replaced.why.as_deref()), (Stage::Refused, Some("version 3 took its place")));
+        assert_eq!(
+            (replaced.stage, replaced.why.as_deref()),
+            (VersionStage::Refused, Some("version 3 took its place"))
+        );
         assert_eq!((third, current(&lineage)), (3, Some(first)));
         assert!(lineage.served("m").is_some() && lineage.served("another").is_none());
     }
@@ -342,7 +345,7 @@ pub(super) mod tests {
         let fourth = lineage.propose(new("m"), 0);
         lineage.judged(fourth, verdict(Outcome::Passed)).unwrap();
         lineage.spoil(fourth);
-        assert_eq!(lineage.version(fourth).unwrap().stage, Stage::Refused);
+        assert_eq!(lineage.version(fourth).unwrap().stage, VersionStage::Refused);
     }
 
     #[test]

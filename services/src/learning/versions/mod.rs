@@ -11,7 +11,7 @@ pub use kept::{VersionError, Versions};
 pub use lineage::{Lineage, LineageError, NewVersion, Version};
 pub use runs::{LearnerRun, LearnerRuns, RunReport};
 pub use served::{ServedError, check_own_file, publish_served};
-pub use stage::{Stage, StageError, StageEvent};
+pub use stage::{StageError, StageEvent, VersionStage};
 
 pub(super) use kept::{are_made, make, spoil};
 

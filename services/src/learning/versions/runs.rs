@@ -1,6 +1,6 @@
 //! Runs of a learner: one at a time, and what came of the last one.
 
-use super::stage::Stage;
+use super::stage::VersionStage;
 use crate::learning::facts::LeftOutFacts;
 use crate::learning::gate::{VaultVerdict, Verdict};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ pub struct RunReport {
     /// The version that it made.
     pub version: Option<u64>,
     /// Where that version stands.
-    pub stage: Option<Stage>,
+    pub stage: Option<VersionStage>,
     /// Facts that it learned.
     pub facts: usize,
     /// Of these, those that the served version was not made from.
@@ -34,7 +34,7 @@ pub struct RunReport {
     pub verdict: Option<Verdict>,
     /// What the vault said, if it was asked.
     pub vault: Option<VaultVerdict>,
-    /// Why it failed.
+    /// The reason why it failed.
     pub error: Option<String>,
 }
 

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// Where a version stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum VersionStage {
     /// It was made, and nothing is known of it.
     Candidate,
     /// It has passed the gate, and answers nobody.
     Shadow,
     /// It answers a part of those who let the service learn from them.
     Canary,
-    /// It answers everybody.
+    /// It answers the requests of everybody.
     Current,
     /// It answered everybody until a newer one did.
     Former,
@@ -43,13 +43,13 @@ pub enum StageEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a version that is {} cannot be {}", .stage.name(), .event.name())]
 pub struct StageError {
-    /// Where it stands.
-    pub stage: Stage,
+    /// The stage that it is in.
+    pub stage: VersionStage,
     /// What was to happen.
     pub event: StageEvent,
 }
 
-impl Stage {
+impl VersionStage {
     /// Where it stands after an event.
     ///
     /// # Errors
@@ -105,16 +105,22 @@ mod tests {
     use super::StageEvent as E;
     use super::*;
 
-    const STAGES: [Stage; 6] =
-        [Stage::Candidate, Stage::Shadow, Stage::Canary, Stage::Current, Stage::Former, Stage::Refused];
+    const STAGES: [VersionStage; 6] = [
+        VersionStage::Candidate,
+        VersionStage::Shadow,
+        VersionStage::Canary,
+        VersionStage::Current,
+        VersionStage::Former,
+        VersionStage::Refused,
+    ];
 
     #[test]
     fn a_version_goes_through_the_gate_before_anybody_is_answered_by_it() {
         let way = [E::Passed, E::ShadowHeld, E::CanaryHeld, E::Replaced, E::Restored];
-        let last = way.into_iter().try_fold(Stage::Candidate, Stage::after);
-        assert_eq!(last, Ok(Stage::Current));
+        let last = way.into_iter().try_fold(VersionStage::Candidate, VersionStage::after);
+        assert_eq!(last, Ok(VersionStage::Current));
         for event in [E::ShadowHeld, E::CanaryHeld, E::Accepted, E::Restored] {
-            let error = Stage::Candidate.after(event).unwrap_err();
+            let error = VersionStage::Candidate.after(event).unwrap_err();
             assert!(error.to_string().starts_with("a version that is candidate cannot be "), "{error}");
         }
     }
@@ -122,10 +128,11 @@ mod tests {
     #[test]
     fn what_was_refused_stays_so_and_nothing_is_served_twice_at_once() {
         let all = [E::Passed, E::ShadowHeld, E::CanaryHeld, E::Accepted, E::Refused, E::Replaced, E::Restored];
-        assert!(all.into_iter().all(|event| Stage::Refused.after(event).is_err()));
-        let to_current =
-            |stage: Stage| all.into_iter().filter(|event| stage.after(*event) == Ok(Stage::Current)).count();
+        assert!(all.into_iter().all(|event| VersionStage::Refused.after(event).is_err()));
+        let to_current = |stage: VersionStage| {
+            all.into_iter().filter(|event| stage.after(*event) == Ok(VersionStage::Current)).count()
+        };
         assert_eq!(STAGES.map(to_current), [0, 1, 2, 0, 1, 0]);
-        assert_eq!(STAGES.map(Stage::is_on_its_way), [true, true, true, false, false, false]);
+        assert_eq!(STAGES.map(VersionStage::is_on_its_way), [true, true, true, false, false, false]);
     }
 }

@@ -133,10 +133,10 @@ fn what_was_not_let_through_is_served_to_nobody_and_its_bytes_are_gone() {
     serve(&open, b"old").unwrap();
     let number = propose(&open, b"bad").unwrap();
     assert!(open.versions().advance(NAME, number, StageEvent::Accepted, None).is_err());
-    assert_eq!(open.versions().judged(NAME, number, verdict(Outcome::People)).unwrap(), Stage::Candidate);
+    assert_eq!(open.versions().judged(NAME, number, verdict(Outcome::People)).unwrap(), VersionStage::Candidate);
     propose(&open, b"worse").unwrap();
     let lineage = &open.versions().lineages().unwrap()[0].1;
-    assert_eq!(lineage.version(number).unwrap().stage, Stage::Refused);
+    assert_eq!(lineage.version(number).unwrap().stage, VersionStage::Refused);
     assert!(!lineage.version(number).unwrap().has_bytes());
     assert_eq!(served(&open), Some(b"old".to_vec()));
     assert!(open.versions().served(NAME, "another model").unwrap().is_none());

@@ -88,8 +88,8 @@ fn served(app: &App, learning: &Arc<Learning>, change: &str) -> Result<HttpRespo
     Ok(HttpResponse::Ok().json(reply))
 }
 
-/// Makes the file of what is served where the service was cut short before it was made, or the model is another one, and
-/// removes a candidate that was being judged.
+/// Makes the file of what is served where the service was cut short before it was made, or the model is another one,
+/// and removes a candidate that was being judged.
 pub fn restore(app: &App) {
     let LearningService::Open(learning) = &app.learning else { return };
     let Ok(name) = learned_table(app, learning) else { return };

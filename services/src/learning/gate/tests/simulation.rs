@@ -1,5 +1,5 @@
-//! Candidates whose worth is known, drawn at random from a seed, before the gate as it stands: how many of those without
-//! merit get through, how many that would do harm, and how many good ones.
+//! Candidates whose worth is known, drawn at random from a seed, before the gate as it stands: how many of those
+//! without merit get through, how many that would do harm, and how many good ones.
 
 use crate::learning::gate::batch::tests::{claim, sound};
 use crate::learning::gate::*;
@@ -51,13 +51,13 @@ struct Candidate {
     target: Change,
     others: [Change; OTHERS.len()],
     batch: Vec<Claim>,
-    divergence: Divergence,
+    divergence: ProbeDivergence,
     canaries: Canaries,
 }
 
 impl Candidate {
     fn harmless(target: Change) -> Self {
-        let divergence = Divergence { probes: 256, mean: 0.01, largest: 0.3 };
+        let divergence = ProbeDivergence { probes: 256, mean: 0.01, largest: 0.3 };
         let canaries = Canaries { asked: 40, fired: 0 };
         Self { target, others: [Change::even(0.01); OTHERS.len()], batch: sound(), divergence, canaries }
     }

@@ -9,7 +9,7 @@ use crate::http::app::App;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use crate::learning::gate::PairedCounts;
-use crate::learning::questions::Question;
+use crate::learning::questions::CheckedQuestion;
 use crate::turn::options::ChatRequest;
 use crate::turn::{Preparation, TurnCaller};
 use actix_web::http::StatusCode;
@@ -55,7 +55,7 @@ impl<'a> Arms<'a> {
     }
 
     /// What came of some questions.
-    pub(super) async fn ask(&self, questions: &[&Question]) -> Result<PairedCounts, ApiError> {
+    pub(super) async fn ask(&self, questions: &[&CheckedQuestion]) -> Result<PairedCounts, ApiError> {
         let mut counts = PairedCounts::default();
         for some in questions.chunks(AT_ONCE) {
             self.give_way().await;
@@ -69,7 +69,7 @@ impl<'a> Arms<'a> {
     }
 
     /// How many of some questions the candidate answers rightly.
-    pub(super) async fn ask_candidate(&self, questions: &[Question]) -> Result<u64, ApiError> {
+    pub(super) async fn ask_candidate(&self, questions: &[CheckedQuestion]) -> Result<u64, ApiError> {
         let mut right = 0;
         for some in questions.chunks(AT_ONCE) {
             self.give_way().await;
@@ -86,9 +86,9 @@ impl<'a> Arms<'a> {
         if candidate > 0.0 { served / candidate } else { 1.0 }
     }
 
-    /// Whether each arm answers a question rightly. Each is the first in half of the questions, so that a cache that the
-    /// first one fills favours neither. Their times count where both say as much: a short answer is not a slow one.
-    async fn pair(&self, question: &Question, served_first: bool) -> Result<(bool, bool), ApiError> {
+    /// Whether each arm answers a question rightly. Each is the first in half of the questions, so that a cache that
+    /// the first one fills favours neither. Their times count where both say as much: a short answer is not a slow one.
+    async fn pair(&self, question: &CheckedQuestion, served_first: bool) -> Result<(bool, bool), ApiError> {
         let (served, candidate) = if served_first {
             let served = self.answer(question, &self.served).await?;
             (served, self.answer(question, &self.candidate).await?)
@@ -103,7 +103,7 @@ impl<'a> Arms<'a> {
         Ok((served.is_right, candidate.is_right))
     }
 
-    async fn answer(&self, question: &Question, tables: &[String]) -> Result<ArmAnswer, ApiError> {
+    async fn answer(&self, question: &CheckedQuestion, tables: &[String]) -> Result<ArmAnswer, ApiError> {
         let services = &self.app.turns;
         let request = match request(self.app, question, tables).await {
             Ok(request) => request,
@@ -143,7 +143,11 @@ impl<'a> Arms<'a> {
 
 /// The request of a question: greedy, behind all others, with these tables, and otherwise as the service answers
 /// anybody.
-pub(super) async fn request(app: &App, question: &Question, tables: &[String]) -> Result<GenerationRequest, ApiError> {
+pub(super) async fn request(
+    app: &App,
+    question: &CheckedQuestion,
+    tables: &[String],
+) -> Result<GenerationRequest, ApiError> {
     let body = json!({
         "messages": question.messages,
         "max_tokens": question.max_tokens,

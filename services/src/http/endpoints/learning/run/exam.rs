@@ -9,7 +9,7 @@ use crate::learning::gate::{
     Canaries, FamilyRole, GateRules, Measured, MeasuredFamily, Outcome, PairedCounts, Rotation, VaultVerdict, Verdict,
     judge,
 };
-use crate::learning::questions::Question;
+use crate::learning::questions::CheckedQuestion;
 
 /// Rounds of questions at most: the first, and as many more as the answers show to be needed.
 const ROUNDS: usize = 4;
@@ -27,21 +27,21 @@ pub(super) struct Exam<'a> {
 }
 
 /// A family's questions of the gate, and which of them this run has asked.
-struct Asked<'a> {
+struct AskedFamily<'a> {
     name: &'a str,
     role: FamilyRole,
-    questions: Vec<&'a Question>,
+    questions: Vec<&'a CheckedQuestion>,
     ids: Vec<String>,
     rotation: Rotation,
 }
 
-impl<'a> Asked<'a> {
-    fn of(name: &'a str, role: FamilyRole, questions: Vec<&'a Question>, day: u64, first: u64) -> Self {
+impl<'a> AskedFamily<'a> {
+    fn of(name: &'a str, role: FamilyRole, questions: Vec<&'a CheckedQuestion>, day: u64, first: u64) -> Self {
         let ids = questions.iter().map(|question| question.id.clone()).collect();
         Self { name, role, questions, ids, rotation: Rotation::on(day, first) }
     }
 
-    fn next(&mut self, more: u64) -> Vec<&'a Question> {
+    fn next(&mut self, more: u64) -> Vec<&'a CheckedQuestion> {
         self.rotation.ask(self.name, &self.ids, more).into_iter().map(|at| self.questions[at]).collect()
     }
 }
@@ -77,7 +77,7 @@ impl<'a> Exam<'a> {
     async fn ask_more(
         &self,
         verdict: &Verdict,
-        asked: &mut [Asked<'a>],
+        asked: &mut [AskedFamily<'a>],
         measured: &mut Measured,
     ) -> Result<bool, ApiError> {
         let mut any = false;
@@ -103,18 +103,18 @@ impl<'a> Exam<'a> {
     }
 
     /// The gate's half of the questions: of the facts, and of each of the operator's families.
-    fn families(&self, day: u64) -> Vec<Asked<'a>> {
+    fn families(&self, day: u64) -> Vec<AskedFamily<'a>> {
         let first = self.rules.questions_first;
-        let mut all = vec![Asked::of(FACTS, FamilyRole::Target, self.facts(false), day, first)];
+        let mut all = vec![AskedFamily::of(FACTS, FamilyRole::Target, self.facts(false), day, first)];
         for family in &self.snapshot.sets.families {
             let questions = family.questions.iter().filter(|question| !question.is_of_vault()).collect();
-            all.push(Asked::of(&family.name, family.role, questions, day, first));
+            all.push(AskedFamily::of(&family.name, family.role, questions, day, first));
         }
         all
     }
 
     /// The questions that the facts answer: the vault's half, or the other one.
-    fn facts(&self, of_vault: bool) -> Vec<&'a Question> {
+    fn facts(&self, of_vault: bool) -> Vec<&'a CheckedQuestion> {
         let questions = self.snapshot.batch.facts.iter().map(|fact| &fact.question);
         questions.filter(|question| question.is_of_vault() == of_vault).collect()
     }

@@ -17,8 +17,8 @@ use crate::http::wire::error::ApiError;
 use crate::learning::gate::{FamilyRole, Outcome, Verdict};
 use crate::learning::questions::QuestionSets;
 use crate::learning::{
-    ExampleSet, FactBatch, LearnerRun, Learning, RunReport, Stage, StageEvent, StoredExample, Version, check_own_file,
-    publish_served,
+    ExampleSet, FactBatch, LearnerRun, Learning, RunReport, StageEvent, StoredExample, Version, VersionStage,
+    check_own_file, publish_served,
 };
 use crate::metrics::learning::{GATE_ROLES, LearnedChange, count_learned, count_run, tell_lower_bound};
 use crate::turn::prompts::work;
@@ -164,7 +164,7 @@ async fn snapshot(app: &web::Data<App>, learning: &Arc<Learning>, name: TableNam
             None => Ok(BTreeSet::new()),
         };
         let known = made_from(lineage.current())?;
-        let last = lineage.versions().last().filter(|last| last.stage != Stage::Candidate);
+        let last = lineage.versions().last().filter(|last| last.stage != VersionStage::Candidate);
         let ids: BTreeSet<String> = batch.facts.iter().map(|fact| fact.stored.id.clone()).collect();
         let tried = last.is_some() && made_from(last)? == ids;
         let families = learner.families.as_deref();
@@ -203,7 +203,7 @@ async fn judge(
     if !report.dry {
         let examples = snapshot.batch.facts.iter().map(|fact| fact.stored.clone()).collect();
         let number = propose(app, learning, bytes, examples).await?;
-        (report.version, report.stage) = (Some(number), Some(Stage::Candidate));
+        (report.version, report.stage) = (Some(number), Some(VersionStage::Candidate));
     }
     let arms = arms(app, learned_table(app, learning)?.as_str(), candidate);
     let exam = Exam { app, arms: &arms, snapshot, rules: &learning.settings().learner.rules };
@@ -253,19 +253,19 @@ async fn keep(
     learning: &Arc<Learning>,
     number: u64,
     verdict: Verdict,
-) -> Result<Stage, ApiError> {
+) -> Result<VersionStage, ApiError> {
     let learning = learning.clone();
     aside(app, move |app| {
         let name = learned_table(app, &learning)?;
         let stage = learning.versions().judged(name.as_str(), number, verdict).map_err(internal)?;
-        let is_served = stage == Stage::Shadow && learning.settings().learner.accept;
+        let is_served = stage == VersionStage::Shadow && learning.settings().learner.accept;
         if is_served { promote(app, &learning, number) } else { Ok(stage) }
     })
     .await
 }
 
 /// Serves a version that has passed the gate.
-pub(super) fn promote(app: &App, learning: &Learning, number: u64) -> Result<Stage, ApiError> {
+pub(super) fn promote(app: &App, learning: &Learning, number: u64) -> Result<VersionStage, ApiError> {
     let name = learned_table(app, learning)?;
     check_own_file(learning.versions(), &app.turns.engram.tables, &name).map_err(internal)?;
     let advanced = learning.versions().advance(name.as_str(), number, StageEvent::Accepted, None);

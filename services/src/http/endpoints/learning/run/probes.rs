@@ -6,8 +6,8 @@ use crate::actors::request::score::scores_behind;
 use crate::http::app::App;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::direct_error;
-use crate::learning::gate::Divergence;
-use crate::learning::questions::Question;
+use crate::learning::gate::ProbeDivergence;
+use crate::learning::questions::CheckedQuestion;
 use chimere_engine::constraint::Effect;
 use chimere_engine::engram::TableSequence;
 use chimere_engine::ids::TokenId;
@@ -19,7 +19,11 @@ use std::sync::Arc;
 type Weights = BTreeMap<TokenId, [f64; 2]>;
 
 /// Looks at all probes.
-pub(super) async fn divergence(app: &App, arms: &Arms<'_>, probes: &[Question]) -> Result<Divergence, ApiError> {
+pub(super) async fn divergence(
+    app: &App,
+    arms: &Arms<'_>,
+    probes: &[CheckedQuestion],
+) -> Result<ProbeDivergence, ApiError> {
     let (mut sum, mut largest) = (0.0, 0.0f64);
     for probe in probes {
         let nats = of_probe(app, arms, probe).await?;
@@ -27,10 +31,10 @@ pub(super) async fn divergence(app: &App, arms: &Arms<'_>, probes: &[Question]) 
         largest = largest.max(nats);
     }
     let probes = probes.len() as u64;
-    Ok(Divergence { probes, mean: sum / probes.max(1) as f64, largest })
+    Ok(ProbeDivergence { probes, mean: sum / probes.max(1) as f64, largest })
 }
 
-async fn of_probe(app: &App, arms: &Arms<'_>, probe: &Question) -> Result<f64, ApiError> {
+async fn of_probe(app: &App, arms: &Arms<'_>, probe: &CheckedQuestion) -> Result<f64, ApiError> {
     let (prompt, served) = weights(app, probe, &arms.served).await?;
     let (_, candidate) = weights(app, probe, &arms.candidate).await?;
     let mut both = Weights::new();
@@ -51,7 +55,7 @@ async fn of_probe(app: &App, arms: &Arms<'_>, probe: &Question) -> Result<f64, A
 /// The prompt of a probe, and what tables add behind it.
 async fn weights(
     app: &App,
-    probe: &Question,
+    probe: &CheckedQuestion,
     tables: &[String],
 ) -> Result<(Arc<[TokenId]>, Vec<(TokenId, f64)>), ApiError> {
     let request = request(app, probe, tables).await?;
