@@ -427,6 +427,11 @@ fn start_labelled_counters() {
     for outcome in ["moved", "failed"] {
         ::metrics::counter!(MIGRATED, "outcome" => outcome).absolute(0);
     }
+    // Of services with several replicas, each of which has a number.
+    ::metrics::counter!(REPLICA_ROWS, "replica" => "none", "form" => "none").absolute(0);
+    ::metrics::counter!(DISPATCHED, "replica" => "none", "why" => "none").absolute(0);
+    ::metrics::gauge!(REPLICA_UP, "replica" => "none").set(0.0);
+    ::metrics::gauge!(REPLICA_REQUESTS, "replica" => "none", "state" => "none").set(0.0);
     for outcome in ["sent", "lost"] {
         ::metrics::counter!(KV_EVENTS, "outcome" => outcome).absolute(0);
     }

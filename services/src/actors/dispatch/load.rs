@@ -97,7 +97,7 @@ impl ChoiceReason {
 pub(super) fn best(prompt: u32, output_max: u32, offers: &[Offer]) -> Option<(usize, ChoiceReason)> {
     let known = |of: fn(&ReplicaLoad) -> f64| offers.iter().map(|offer| of(&offer.load)).fold(0.0, f64::max);
     let or = |own: f64, others: f64| if own > 0.0 { own } else { others };
-    let token = or(known(|load| load.prompt_token_us), 1.0);
+    let (token, step) = (or(known(|load| load.prompt_token_us), 1.0), known(|load| load.step_us));
     // An answer is as long on one as on another.
     let answer = or(known(|load| load.output_tokens), f64::from(output_max));
     let cost = |offer: &&Offer| {
@@ -105,7 +105,10 @@ pub(super) fn best(prompt: u32, output_max: u32, offers: &[Offer]) -> Option<(us
         let token = or(load.prompt_token_us, token);
         let before = load.prompt_tokens + load.recomputed_tokens;
         let prompts = before as f64 + f64::from(prompt.saturating_sub(offer.kept));
-        let step = or(load.step_us, f64::from(load.sequences_running + 1) * token);
+        // Who waits will run beside it.
+        let rows = f64::from(load.sequences_running + load.sequences_waiting + 1);
+        let waiting = rows / f64::from(load.sequences_running + 1);
+        let step = or(load.step_us * waiting, or(step, rows * token));
         // The slots come free one after another within the time of an answer.
         let slots = f64::from(load.slots_free + load.sequences_running).max(1.0);
         let ends = f64::from((load.sequences_waiting + 1).saturating_sub(load.slots_free));
@@ -169,6 +172,32 @@ mod tests {
         // The first requests of a service: tokens are all that is known.
         let waiting = Offer { load: ReplicaLoad { prompt_tokens: 900, ..unknown(1, 1).load }, ..unknown(1, 1) };
         assert_eq!(chosen(100, &[unknown(0, 2), waiting]), (0, "wait"));
+    }
+
+    #[test]
+    fn a_replica_that_has_measured_nothing_is_taken_to_be_like_the_others() {
+        let fresh = |sequences_running| {
+            let load = ReplicaLoad { sequences_running, slots_free: 64, ..ReplicaLoad::default() };
+            Offer { replica: 1, load, kept: 0 }
+        };
+        assert_eq!(chosen(100, &[offer(0, 1, 0, 0), fresh(0)]), (1, "load"));
+        assert_eq!(chosen(100, &[offer(0, 1, 0, 0), fresh(2)]), (0, "load"));
+    }
+
+    #[test]
+    fn who_waits_counts_as_who_runs() {
+        let waits = |replica, sequences_waiting| Offer {
+            replica,
+            load: ReplicaLoad { sequences_waiting, slots_free: 4, ..ReplicaLoad::default() },
+            kept: 0,
+        };
+        let runs = |replica, sequences_running| Offer {
+            replica,
+            load: ReplicaLoad { sequences_running, slots_free: 4, ..ReplicaLoad::default() },
+            kept: 0,
+        };
+        assert_eq!(chosen(100, &[runs(0, 1), waits(1, 2)]), (0, "load"));
+        assert_eq!(chosen(100, &[runs(0, 2), waits(1, 1)]), (1, "load"));
     }
 
     #[test]

@@ -91,11 +91,12 @@ fn whole(bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::ids::{RequestId, TokenId};
+    use chimere_engine::ids::{CacheScope, RequestId, TokenId};
     use chimere_engine::scheduler::{Spec, StoredUnit};
 
     fn prompt(tokens: std::ops::Range<TokenId>) -> Request {
-        Request::new(RequestId(0), tokens.collect::<Vec<_>>(), Spec::greedy(1))
+        let spec = Spec { cache: Some(CacheScope(7)), ..Spec::greedy(1) };
+        Request::new(RequestId(0), tokens.collect::<Vec<_>>(), spec)
     }
 
     /// The units of a prompt, as a cache would tell of them.
