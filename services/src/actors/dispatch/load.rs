@@ -91,28 +91,30 @@ impl ChoiceReason {
 }
 
 /// The offer whose answer would be there first: behind the prompts before it, its own as far as it is not kept, and
-/// then a step for each of its tokens. Of equal ones that with the fewest sequences. `prompt` and `output_max` are
-/// tokens of the request. What one replica has not measured yet is taken to be as with the others; where nobody has,
-/// a token stands for its time, and an answer is as long as it may be.
+/// then a step for each of its tokens, which is as long as there are sequences. Of equal ones that with the fewest
+/// sequences. `prompt` and `output_max` are tokens of the request.
+///
+/// Times are means over all replicas, so that only what there is to do tells them apart, and not how well each has
+/// measured itself. Where nobody has measured anything, a token stands for its time, and an answer is as long as it may
+/// be.
 pub(super) fn best(prompt: u32, output_max: u32, offers: &[Offer]) -> Option<(usize, ChoiceReason)> {
-    let known = |of: fn(&ReplicaLoad) -> f64| offers.iter().map(|offer| of(&offer.load)).fold(0.0, f64::max);
-    let or = |own: f64, others: f64| if own > 0.0 { own } else { others };
-    let (token, step) = (or(known(|load| load.prompt_token_us), 1.0), known(|load| load.step_us));
-    // An answer is as long on one as on another.
-    let answer = or(known(|load| load.output_tokens), f64::from(output_max));
+    let mean = |of: fn(&ReplicaLoad) -> (f64, f64), otherwise: f64| {
+        let known = offers.iter().map(|offer| of(&offer.load)).filter(|(sum, _)| *sum > 0.0);
+        let (sum, number) = known.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+        if number > 0.0 { sum / number } else { otherwise }
+    };
+    let token_us = mean(|load| (load.prompt_token_us, 1.0), 1.0);
+    let row_us = mean(|load| (load.step_us, f64::from(load.sequences_running + 1)), token_us);
+    let answer = mean(|load| (load.output_tokens, 1.0), f64::from(output_max));
     let cost = |offer: &&Offer| {
         let load = &offer.load;
-        let token = or(load.prompt_token_us, token);
         let before = load.prompt_tokens + load.recomputed_tokens;
         let prompts = before as f64 + f64::from(prompt.saturating_sub(offer.kept));
-        // Who waits will run beside it.
         let rows = f64::from(load.sequences_running + load.sequences_waiting + 1);
-        let waiting = rows / f64::from(load.sequences_running + 1);
-        let step = or(load.step_us * waiting, or(step, rows * token));
         // The slots come free one after another within the time of an answer.
         let slots = f64::from(load.slots_free + load.sequences_running).max(1.0);
         let ends = f64::from((load.sequences_waiting + 1).saturating_sub(load.slots_free));
-        prompts * token + answer * step * (1.0 + ends / slots)
+        prompts * token_us + answer * row_us * rows * (1.0 + ends / slots)
     };
     let sequences = |offer: &Offer| (offer.load.sequences_running + offer.load.sequences_waiting, offer.replica);
     let fewest = offers.iter().min_by_key(|offer| sequences(offer))?;
@@ -153,11 +155,11 @@ mod tests {
 
     #[test]
     fn a_conversation_stays_where_its_prompt_is_kept_until_others_would_answer_sooner() {
-        assert_eq!(chosen(2_000, &[offer(0, 4, 0, 0), offer(1, 5, 0, 1_900)]), (1, "prefix"));
-        // 12 sequences more make 200 steps 120 ms longer; the prompt takes 38 ms.
-        assert_eq!(chosen(2_000, &[offer(0, 4, 0, 0), offer(1, 16, 0, 1_900)]), (0, "load"));
+        // One sequence more makes 200 steps 46 ms longer; the prompt takes 80 ms, and 4 where it is kept.
+        assert_eq!(chosen(4_000, &[offer(0, 4, 0, 0), offer(1, 5, 0, 3_800)]), (1, "prefix"));
+        assert_eq!(chosen(4_000, &[offer(0, 4, 0, 0), offer(1, 16, 0, 3_800)]), (0, "load"));
         // 8,000 tokens of others stand before it.
-        assert_eq!(chosen(2_000, &[offer(0, 5, 0, 0), offer(1, 4, 8_000, 1_900)]), (0, "wait"));
+        assert_eq!(chosen(4_000, &[offer(0, 5, 0, 0), offer(1, 4, 8_000, 3_800)]), (0, "wait"));
     }
 
     #[test]
