@@ -81,6 +81,8 @@ fn streams_of_a_lost_replica_go_on_with_the_next_token_and_health_says_that_it_i
             let chunks: Vec<_> = std::iter::once(first).chain(one.chunks()).collect();
             assert_eq!(joined(&chunks, 0, "content"), words(i), "{trouble:?}");
         }
+        // Where all had ended before it, the trouble comes with this one.
+        assert_eq!(post(server.addr, CHAT, &ask("SAY[one more]")).content(), "one more", "{trouble:?}");
         eventually("health says so", || probes(&server) == (200, "degraded".into(), 200));
         let health = get(server.addr, "/health").json();
         assert_eq!((&health["replicas"], health["lost"].as_array().unwrap().len()), (&json!(2), 1));

@@ -24,6 +24,8 @@ pub struct ReplicaFigures {
 pub struct ReplicaMeter {
     all: Arc<Mutex<Vec<ReplicaFigures>>>,
     number: usize,
+    /// It is one of several: only then it has series of its own.
+    several: bool,
     /// The number as metrics label it.
     name: String,
 }
@@ -32,12 +34,13 @@ impl ReplicaMeter {
     /// One for each of so many replicas.
     pub fn of_all(replicas: usize) -> Vec<Self> {
         let all = Arc::new(Mutex::new(vec![ReplicaFigures::default(); replicas]));
-        (0..replicas).map(|number| Self { all: all.clone(), number, name: number.to_string() }).collect()
+        let (several, one) = (replicas > 1, |number: usize| (number, number.to_string()));
+        (0..replicas).map(one).map(|(number, name)| Self { all: all.clone(), number, several, name }).collect()
     }
 
     /// That of a service's only replica.
     pub fn alone() -> Self {
-        Self { all: Arc::new(Mutex::new(vec![ReplicaFigures::default()])), number: 0, name: "0".into() }
+        Self::of_all(1).remove(0)
     }
 
     /// The number of the replica, from 0.
@@ -45,16 +48,14 @@ impl ReplicaMeter {
         self.number
     }
 
-    /// Is it one of several? Only then it has series of its own.
-    fn of_several(&self, all: &[ReplicaFigures]) -> bool {
-        all.len() > 1
-    }
-
-    /// The replica stands so. `told` hears the sums over all, one at a time, so that the last told are the latest.
+    /// The replica stands so. `told` hears the sums over all, one at a time, so that the last told are the latest. Of
+    /// a lost one only the counters count: its room is gone, whatever its scheduler says.
     pub fn stands(&self, now: &Stats, told: impl FnOnce(&Stats)) {
         let mut all = self.all.lock();
-        all[self.number].stats = *now;
-        if self.of_several(&all) {
+        let own = &mut all[self.number];
+        own.stats = if own.lost { now.totals() } else { *now };
+        let now = own.stats;
+        if self.several {
             for (state, requests) in [("running", now.requests_running), ("waiting", now.requests_waiting)] {
                 ::metrics::gauge!(REPLICA_REQUESTS, "replica" => self.name.clone(), "state" => state)
                     .set(f64::from(requests));
@@ -72,35 +73,32 @@ impl ReplicaMeter {
 
     /// So many more positions were computed, by form.
     pub fn computed(&self, form: &'static str, rows: u64) {
-        if rows > 0 && self.of_several(&self.all.lock()) {
+        if rows > 0 && self.several {
             ::metrics::counter!(REPLICA_ROWS, "replica" => self.name.clone(), "form" => form).increment(rows);
         }
     }
 
-    /// The engine has shown no progress for this long. The longest time of all replicas is told.
+    /// The engine has shown no progress for this long. The longest time of all replicas that live is told.
     pub fn ages(&self, waited: Duration) {
         let mut all = self.all.lock();
         all[self.number].age = waited.as_secs_f64();
-        ::metrics::gauge!(STEP_AGE).set(all.iter().map(|one| one.age).fold(0.0, f64::max));
+        let living = all.iter().filter(|one| !one.lost).map(|one| one.age);
+        ::metrics::gauge!(STEP_AGE).set(living.fold(0.0, f64::max));
     }
 
     /// Whether the replica computes.
     pub fn is_up(&self, up: bool) {
-        if self.of_several(&self.all.lock()) {
+        if self.several {
             ::metrics::gauge!(REPLICA_UP, "replica" => self.name.clone()).set(f64::from(u8::from(up)));
         }
     }
 
-    /// The replica is lost: what it could hold counts no longer.
-    pub fn lost(&self, told: impl FnOnce(&Stats)) {
+    /// The replica is lost. What [`Self::stands`] has to say of that comes with its next telling.
+    pub fn lost(&self) {
         self.is_up(false);
-        let totals = {
-            let mut all = self.all.lock();
-            all[self.number].lost = true;
-            ::metrics::gauge!(ENGINE_LOST).set(all.iter().filter(|one| one.lost).count() as f64);
-            all[self.number].stats.totals()
-        };
-        self.stands(&totals, told);
+        let mut all = self.all.lock();
+        all[self.number].lost = true;
+        ::metrics::gauge!(ENGINE_LOST).set(all.iter().filter(|one| one.lost).count() as f64);
     }
 
     /// What each replica told last, by number.
@@ -124,7 +122,8 @@ mod tests {
         };
         all[0].stands(&stats(2, 10, 100), |_| {});
         all[1].stands(&stats(3, 20, 50), |sum| assert_eq!(*sum, stats(5, 30, 150)));
-        all[1].lost(|sum| assert_eq!(*sum, stats(2, 10, 150), "what it has done stays"));
+        all[1].lost();
+        all[1].stands(&stats(3, 20, 50), |sum| assert_eq!(*sum, stats(2, 10, 150), "what it has done stays"));
         assert_eq!(all[0].each()[1].stats, stats(0, 0, 50));
         let kept = PrefixStats { entries: 2, pages: 7, ..PrefixStats::default() };
         all[0].keeps(&kept, |_| {});

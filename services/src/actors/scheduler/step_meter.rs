@@ -223,7 +223,7 @@ impl StepMeter {
 
     /// The engine is lost, and all that it could hold.
     pub(super) fn engine_lost(&self) {
-        self.figures.lost(export);
+        self.figures.lost();
     }
 
     /// A request of a lost replica goes on here.
