@@ -66,6 +66,13 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
 }
 
+impl Refusal {
+    /// There is no scheduler that takes anything any more, as at the very end of the service.
+    pub fn unheard() -> Self {
+        Self { reason: Rejected::Draining, retry_after: None }
+    }
+}
+
 /// Request actor to scheduler actor: the client went away, or has all it wants.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]

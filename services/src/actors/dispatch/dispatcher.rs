@@ -56,11 +56,6 @@ struct DispatchedReplicas {
     events: Option<Mutex<EventSink>>,
 }
 
-/// There is no replica that takes anything, as at the very end of the service.
-fn unheard() -> Refusal {
-    Refusal { reason: Rejected::Draining, retry_after: None }
-}
-
 impl Dispatcher {
     /// For so many replicas, which are not there yet, with sequences of at most `context` positions. `events` is told
     /// what changes in their prefix caches, as if they were one.
@@ -109,7 +104,7 @@ impl Dispatcher {
         async move {
             let first = match first {
                 Some(given) => given.answer().await,
-                None => Err(unheard()),
+                None => Err(Refusal::unheard()),
             };
             let (Err(refusal), Some(submit)) = (&first, again) else { return first };
             if !another_may_take_it(&refusal.reason) {
@@ -224,7 +219,7 @@ impl Given {
     async fn answer(self) -> Result<(), Refusal> {
         let answer = self.sent.await;
         drop(self.way);
-        answer.unwrap_or_else(|_| Err(unheard()))
+        answer.unwrap_or_else(|_| Err(Refusal::unheard()))
     }
 }
 

@@ -34,7 +34,7 @@ use chimere_engine::constraint::thinking::ThoughtEnd;
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Rejected, Request, Spec};
+use chimere_engine::scheduler::{Event, Request, Spec};
 use chimere_engine::step::TokenLogprobs;
 use choice::{Choice, scored};
 use generation_request::{GenerationRequest, ThinkingPlan};
@@ -127,11 +127,6 @@ impl Drop for Hangup {
     }
 }
 
-/// There is no scheduler any more, as at the very end of the service.
-fn unheard() -> Refusal {
-    Refusal { reason: Rejected::Draining, retry_after: None }
-}
-
 /// As the reply and the metric call it.
 fn thinking_end(end: ThoughtEnd) -> &'static str {
     match end {
@@ -177,7 +172,7 @@ impl RequestActor {
         match answer.await {
             Ok(Ok(())) => Ok(Outputs { rx, _hangup: hangup }),
             Ok(Err(refusal)) => Err(refusal),
-            Err(_) => Err(unheard()),
+            Err(_) => Err(Refusal::unheard()),
         }
     }
 

@@ -266,7 +266,7 @@ impl SchedulerActor {
         if let Some(dispatcher) = dispatcher.filter(|_| !self.phase.service_is_lost()) {
             self.hand_over(&dispatcher);
         }
-        self.end_all("the engine is lost");
+        self.end_all(ENGINE_LOST);
     }
 
     /// Hands all requests that can go on elsewhere to other replicas, as far as they got.

@@ -264,6 +264,7 @@ fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("these values have no keys but strings")
 }
 
-fn hash(bytes: &[u8]) -> String {
+/// The SHA-256 of a version as its row has it.
+pub(super) fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |out, byte| out + &format!("{byte:02x}"))
 }

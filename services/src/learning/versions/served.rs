@@ -1,9 +1,8 @@
 //! The file that the served version of a table is: always made from the database, so that a service which was cut short
 //! between the two makes it again when it starts.
 
-use super::kept::{VersionError, Versions};
+use super::kept::{VersionError, Versions, hash};
 use crate::engram::{TableName, Tables, TablesError};
-use sha2::{Digest, Sha256};
 use std::io;
 
 /// Why the served version cannot be offered.
@@ -69,8 +68,7 @@ fn file(tables: &Tables, name: &TableName) -> Result<Option<Vec<u8>>, ServedErro
 
 /// Whether a file is one of the versions that are known.
 fn is_ours(versions: Versions<'_>, name: &TableName, bytes: &[u8]) -> bool {
-    let hash = Sha256::digest(bytes).iter().fold(String::new(), |out, byte| out + &format!("{byte:02x}"));
-    let lineages = versions.lineages().unwrap_or_default();
-    let own = lineages.iter().find(|(own, _)| own == name.as_str());
-    own.is_some_and(|(_, lineage)| lineage.versions().iter().any(|version| version.sha256 == hash))
+    let hash = hash(bytes);
+    let lineage = versions.lineage(name.as_str());
+    lineage.is_ok_and(|lineage| lineage.versions().iter().any(|version| version.sha256 == hash))
 }
