@@ -1,5 +1,7 @@
 //! `chimere info`: what a model file holds and what it will need.
 
+use chimere::config::{Config, Devices, ServeArgs};
+use chimere::device::{DeviceError, EarlyLook, PlannedReplica, plan_replicas};
 use chimere::printable::one_line;
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::matmul::Isa;
@@ -22,16 +24,51 @@ pub(crate) struct InfoArgs {
     /// served.
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) adapter: Option<PathBuf>,
+
+    /// Shows instead how `serve` would compute the model on these GPUs, without more flags: all that hold it, or
+    /// numbers with commas between them.
+    #[arg(long, value_name = "all|N,N", num_args = 0..=1, default_missing_value = "all", conflicts_with = "adapter")]
+    pub(crate) devices: Option<Devices>,
 }
 
 /// Prints what the model file says.
 pub(crate) fn run(args: &InfoArgs) -> Result<(), CliError> {
     let path = find_model(args.model.as_deref())?;
+    if let Some(devices) = &args.devices {
+        return show_devices(&path, devices);
+    }
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     let isa = Isa::chosen().map_err(|e| CliError::Failed(e.to_string()))?;
     let adapter = args.adapter.as_deref().map(|path| adapter_text(path, &model)).transpose()?;
     print!("{}\n{}{}", report(&path, &model), adapter.unwrap_or_default(), isa_text(isa));
     Ok(())
+}
+
+/// Prints each GPU with its replicas, and how the memory of one of them would be split. The file and the environment
+/// configure the rest, as for `serve`.
+fn show_devices(path: &Path, devices: &Devices) -> Result<(), CliError> {
+    let args = ServeArgs { model: Some(path.to_owned()), devices: Some(devices.clone()), ..ServeArgs::default() };
+    let config = Config::load(&args, std::env::vars()).map_err(|e| CliError::Usage(e.to_string()))?;
+    let mut model = model::load(path).map_err(|e| CliError::Failed(e.to_string()))?;
+    config.engine.draft_ids.limit(&mut model).map_err(CliError::Usage)?;
+    let look = EarlyLook::begin(config.engine.device, devices);
+    let planned = plan_replicas(&config, &model, look, &mut |line| println!("{line}")).map_err(|e| match e {
+        DeviceError::Usage(why) => CliError::Usage(why),
+        DeviceError::Unusable(why) => CliError::Failed(why),
+    })?;
+    print!("{}", replicas_text(&planned));
+    Ok(())
+}
+
+/// A line for each replica: its GPU, and what it has of it.
+fn replicas_text(planned: &[PlannedReplica]) -> String {
+    let lines = planned.iter().enumerate().map(|(number, PlannedReplica { setup, plan })| {
+        let device = setup.gpu().map_or_else(|| "the CPU".into(), |gpu| format!("GPU {}", gpu.ordinal));
+        let (weights, all, pages) = (bytes_text(plan.needs.weights), bytes_text(plan.bytes()), plan.pages);
+        let slots = setup.slots();
+        format!("replica {number} on {device}: weights {weights} of {all}, {slots} sequences, {pages} pages of KV\n")
+    });
+    lines.collect()
 }
 
 /// What an adapter changes of a model.
@@ -175,6 +212,7 @@ fn memory_table(c: &ModelConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chimere::config::Device;
     use chimere_engine::model::OpConfig;
 
     #[test]
@@ -193,6 +231,28 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn each_replica_has_a_line_with_what_it_has_of_its_device() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf");
+        let model = model::load(&file).unwrap();
+        let flags = ServeArgs {
+            device: Some(Device::Cpu),
+            threads: Some(2),
+            replicas: Some(2),
+            max_seqs: Some(3),
+            vram_budget: Some("1GiB".parse().unwrap()),
+            ..ServeArgs::default()
+        };
+        let config = Config::load(&flags, [].into_iter()).unwrap();
+        let (look, mut said) = (EarlyLook::begin(Device::Cpu, &Devices::First), Vec::new());
+        let planned = plan_replicas(&config, &model, look, &mut |line| said.push(line.to_owned())).unwrap();
+        assert_eq!(said[0], "computing on the CPU, 2 replicas");
+        assert!(said[1].starts_with("memory plan\n") && said[1].ends_with(" of 512.0 MiB"), "{said:?}");
+        let text = replicas_text(&planned);
+        assert!(text.starts_with("replica 0 on the CPU: weights ") && text.contains(" 3 sequences, "), "{text}");
+        assert_eq!(text.matches(&format!("{} pages of KV\n", planned[0].plan.pages)).count(), 2, "{text}");
     }
 
     #[test]

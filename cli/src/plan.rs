@@ -39,7 +39,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), CliError> {
 fn plan(config: &Config, vram: u64, model: &Model) -> Result<CardPlan, CliError> {
     let context = device::context(&config.engine, model).map_err(CliError::Usage)?;
     let wanted = DeviceRequest::of(&config.engine, context);
-    device::plan_for_card(&wanted, vram, model, config.cache.prefix).map_err(CliError::Failed)
+    let shares = config.engine.devices.shares_max();
+    device::plan_for_card(&wanted, (vram, shares), model, config.cache.prefix).map_err(CliError::Failed)
 }
 
 #[cfg(test)]

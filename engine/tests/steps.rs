@@ -37,6 +37,7 @@ fn backends() -> Vec<Make> {
 fn on_the_gpu() -> Box<dyn Backend> {
     let config = CudaConfig {
         ordinal: 0,
+        own_context: false,
         slots: 3,
         pages: 12,
         checkpoints: 0,

@@ -27,7 +27,10 @@ pub use args::ServeArgs;
 pub use cache::{Cache, EventKeys, PrefixCacheMode};
 pub use decide::Decide;
 pub use documents::DocumentKeys;
-pub use engine::{Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents};
+pub(crate) use engine::shares;
+pub use engine::{
+    Activations, Budget, Device, Devices, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents,
+};
 pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;

@@ -2,12 +2,16 @@
 //! the backend.
 //!
 //! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found
-//! out by [`usable`].
+//! out in `cards.rs`.
 
 mod card;
+mod cards;
+mod planned;
 mod setup;
 
 pub use card::{CardPlan, plan_for_card};
+pub use cards::{EarlyLook, ReplicaDevice, choose, choose_replicas, host_suffices};
+pub use planned::{PlannedReplica, plan_replicas};
 pub use setup::Setup;
 
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, PrefixCacheMode, Residents};
@@ -15,14 +19,11 @@ use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType};
-use chimere_engine::backend::cuda::{
-    self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
-};
+use chimere_engine::backend::cuda::{self, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KvStorage};
 use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
-use std::thread;
 
-/// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
+/// The device of commands that use a single one: the first that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 pub const ORDINAL: usize = 0;
 /// Never planned with when the budget is what is free on a GPU: for other programs, and for the driver later.
 const GPU_MARGIN_BYTES: u64 = 256 << 20;
@@ -145,6 +146,7 @@ impl DeviceRequest {
         let slots = self.seqs_or(limits::SEQS_MAX_GPU);
         CudaConfig {
             ordinal: ORDINAL,
+            own_context: false,
             slots,
             pages: 1,
             checkpoints: 0,
@@ -246,53 +248,6 @@ impl Built {
     }
 }
 
-/// A look at the GPU that goes on while a model is read: opening a device takes the driver a while.
-pub struct EarlyLook(Option<thread::JoinHandle<Result<GpuInfo, String>>>);
-
-impl EarlyLook {
-    /// Begins it, where such a device could be chosen.
-    pub fn begin(device: Device) -> Self {
-        Self((device != Device::Cpu).then(|| thread::spawn(look)))
-    }
-
-    /// For whoever has nothing else to do meanwhile.
-    pub fn later() -> Self {
-        Self(None)
-    }
-
-    fn end(self) -> Result<GpuInfo, String> {
-        match self.0 {
-            Some(looking) => looking.join().unwrap_or_else(|_| Err("looking for a GPU panicked".into())),
-            None => look(),
-        }
-    }
-}
-
-fn look() -> Result<GpuInfo, String> {
-    cuda::probe(ORDINAL).map_err(|e| e.to_string())
-}
-
-/// Chooses, and gives a line that says what was chosen and, where that could surprise, why.
-pub fn choose(wanted: &DeviceRequest, model: &Model, look: EarlyLook) -> Result<(Setup, String), DeviceError> {
-    Ok(match decide(wanted, || usable(model, wanted, look))? {
-        ChosenDevice::Cpu(cpu, why) => {
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            (Setup::Cpu(cpu), format!("computing on the CPU{why}"))
-        }
-        ChosenDevice::Gpu((config, gpu)) => {
-            let (free, total) = (Bytes(gpu.free_bytes), Bytes(gpu.total_bytes));
-            let (major, minor) = gpu.driver;
-            let (name, arch, activations) = (&gpu.name, gpu.arch, config.activations.name());
-            let drafts = left_out(wanted, model, &config);
-            let said = format!(
-                "computing on {name} ({free} of {total} free, {arch}, driver for CUDA {major}.{minor}), activations \
-                 {activations}{drafts}"
-            );
-            (Setup::Cuda(config, gpu), said)
-        }
-    })
-}
-
 /// What of drafts was asked for, could be done for the model, and has no room.
 fn left_out(wanted: &DeviceRequest, model: &Model, config: &CudaConfig) -> &'static str {
     let could = wanted.cuda().of(&model.config);
@@ -336,23 +291,6 @@ fn decide<G>(wanted: &DeviceRequest, gpu: impl FnOnce() -> Result<G, String>) ->
             Ok(ChosenDevice::Cpu(wanted.cpu(Some(&why))?, Some(why)))
         }),
     }
-}
-
-/// Whether a GPU can run this model, with code that is there or can be compiled.
-fn usable(model: &Model, wanted: &DeviceRequest, look: EarlyLook) -> Result<(CudaConfig, GpuInfo), String> {
-    let gpu = look.end()?;
-    // A budget that cannot be had is the plan's to refuse.
-    let bytes = gpu_budget(wanted.budget, gpu.free_bytes, gpu.total_bytes);
-    let any = || {
-        let config = wanted.cuda().of(&model.config);
-        CudaConfig { activations: config.activations.of(model), ..config }
-    };
-    let config = bytes.map_or_else(|_| any(), |bytes| wanted.cuda_on(bytes, model));
-    let programs = cuda::programs(model, &config, gpu.arch, Some(gpu.chip())).map_err(|e| e.to_string())?;
-    if KernelCache::new(KernelCache::default_dir()).missing(&programs, gpu.arch) > 0 {
-        Compiler::load().map_err(|e| e.to_string())?;
-    }
-    Ok((config, gpu))
 }
 
 fn cuda_needs(model: &Model, config: &CudaConfig) -> Needs {
@@ -438,12 +376,12 @@ fn start_error(error: &CudaBackendError, gpu: &GpuInfo) -> String {
     if error.is_out_of_memory() {
         let free = Bytes(gpu.free_bytes);
         return format!(
-            "{} ran out of memory ({said}), although the plan above fits into the {free} that were free when it was made: something \
-             else took memory meanwhile; end it, or lower --vram-budget",
-            gpu.name
+            "GPU {}, {}, ran out of memory ({said}), although the plan above fits into the {free} that were free when it was \
+             made: something else took memory meanwhile; end it, or lower --vram-budget",
+            gpu.ordinal, gpu.name
         );
     }
-    format!("{}: {said}", gpu.name)
+    format!("GPU {}, {}: {said}", gpu.ordinal, gpu.name)
 }
 
 fn first_lines(text: &str) -> String {

@@ -52,6 +52,22 @@ impl Gpu {
 }
 
 impl GpuFigures {
+    /// The figures of several GPUs as one: bytes and watts in all, mean utilisation, highest temperature.
+    pub fn of_all(each: impl Iterator<Item = Self>) -> Self {
+        let all: Vec<Self> = each.collect();
+        let bytes = |of: fn(&Self) -> Option<u64>| all.iter().filter_map(of).reduce(|sum, one| sum + one);
+        let figures = |of: fn(&Self) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
+        let utilization = figures(|gpu| gpu.utilization);
+        Self {
+            total: bytes(|gpu| gpu.total),
+            used: bytes(|gpu| gpu.used),
+            process: bytes(|gpu| gpu.process),
+            utilization: (!utilization.is_empty()).then(|| utilization.iter().sum::<f64>() / utilization.len() as f64),
+            power: figures(|gpu| gpu.power).into_iter().reduce(|sum, one| sum + one),
+            temperature: figures(|gpu| gpu.temperature).into_iter().reduce(f64::max),
+        }
+    }
+
     /// Sets the gauges of what is known.
     pub fn export(&self) {
         for (of, bytes) in [("total", self.total), ("used", self.used), ("process", self.process)] {
@@ -80,6 +96,19 @@ mod tests {
     fn a_gpu_that_is_not_there_is_one_line() {
         let error = Gpu::open("GPU-00000000-0000-0000-0000-000000000000").unwrap_err();
         assert!(error.starts_with("NVML: ") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn several_gpus_are_told_of_as_one_and_what_none_tells_stays_away() {
+        let one = |used, utilization, temperature| GpuFigures {
+            used: Some(used),
+            utilization: Some(utilization),
+            temperature: Some(temperature),
+            ..GpuFigures::default()
+        };
+        let all = GpuFigures::of_all([one(3, 1.0, 50.0), GpuFigures::default(), one(4, 0.5, 70.0)].into_iter());
+        assert_eq!(all, one(7, 0.75, 70.0));
+        assert_eq!(GpuFigures::of_all([].into_iter()), GpuFigures::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::{limits, metrics};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::scheduler::{HostBlocks, PrefixConfig};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Never planned with when the budget is taken from what is free: other programs, threads' stacks, requests and their
@@ -215,10 +216,16 @@ impl MemoryPlan {
         Reservation::of(bytes).ok_or_else(|| not_given(bytes))
     }
 
-    /// Sets the gauges that show the plan.
-    pub fn export(&self) {
-        let host = [("host", self.needs.host), ("host_cache", self.host_cache)];
-        for (name, bytes) in self.uses().into_iter().chain(host.into_iter().filter(|(_, bytes)| *bytes > 0)) {
+    /// Sets the gauges that show the plans of all replicas together.
+    pub fn export<'a>(plans: impl Iterator<Item = &'a Self>) {
+        let mut sums = BTreeMap::<&str, u64>::new();
+        for plan in plans {
+            let host = [("host", plan.needs.host), ("host_cache", plan.host_cache)];
+            for (name, bytes) in plan.uses().into_iter().chain(host.into_iter().filter(|(_, bytes)| *bytes > 0)) {
+                *sums.entry(name).or_default() += bytes;
+            }
+        }
+        for (name, bytes) in sums {
             ::metrics::gauge!(metrics::MEMORY_BYTES, "use" => name).set(bytes as f64);
         }
     }

@@ -61,14 +61,10 @@ pub struct ServiceParts {
     pub connections: usize,
     /// Make the backends, one for each replica, each on its own thread.
     pub builds: Vec<ReplicaBuild>,
-    /// What NVML knows the GPU by, where one computes.
-    pub gpu: Option<String>,
-    /// Bounds of the scheduler, given what the backend can hold.
-    pub scheduler: SchedulerConfig,
+    /// What NVML knows the GPUs by that compute.
+    pub gpus: Vec<String>,
     /// What is drafted, as far as the backend takes drafts.
     pub drafts: DraftSettings,
-    /// Targets and bounds in time; what steps take is learned.
-    pub pace: Pace,
     /// The tokenizer and the chat template of the model.
     pub text: TextModel,
     /// What requests are checked against.
@@ -159,13 +155,13 @@ impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after
     /// [`Service::warm_up`].
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
-        let recorder = parts.export();
+        let (recorder, (config, pace)) = (parts.export(), common(&parts.builds)?);
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
-        let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler, parts.builds.len()));
+        let gateway = Arc::new(Gateway::new(&parts.limits.name, &config));
         let scheduler = SchedulerSettings {
-            config: parts.scheduler,
+            config,
             drafts: parts.drafts,
-            pace: parts.pace,
+            pace,
             clock: clock.clone(),
             live: live.clone(),
             gateway: gateway.clone(),
@@ -174,9 +170,9 @@ impl Service {
         let settings = ReplicaSettings { scheduler, lookup_threads: parts.lookup_threads, watchdog: parts.watchdog };
         let events = parts.events.map(started).transpose()?;
         let replicas = Replicas::start(ReplicasParts { builds: parts.builds, settings, events }).await?;
-        TelemetryActor::new(recorder.clone(), parts.gpu).start();
+        TelemetryActor::new(recorder.clone(), &parts.gpus).start();
         say_what_runs(replicas.info(), &parts.limits.name);
-        let (text, dispatcher, context) = (Arc::new(parts.text), replicas.dispatcher.clone(), parts.scheduler.context);
+        let (text, dispatcher, context) = (Arc::new(parts.text), replicas.dispatcher.clone(), config.context);
         let (tokenizer, unread) = (text.tokenizer().clone(), parts.edge.patience.unread);
         let handles = ServiceHandles { dispatcher, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
@@ -208,7 +204,7 @@ impl Service {
             traces: parts.traces,
             console: parts.edge.console,
             mcp: parts.edge.mcp,
-            slots: parts.scheduler.slots * replicas.dispatcher.replicas() as u32,
+            slots: config.slots,
             phases: replicas.phases.clone(),
             ready_replicas: parts.ready_replicas,
             step_log,
@@ -321,6 +317,15 @@ impl Service {
         }
         self.replicas.stop();
     }
+}
+
+/// What replicas have in common, with the slots and pages of all of them.
+fn common(builds: &[ReplicaBuild]) -> Result<(SchedulerConfig, Pace), String> {
+    let first = builds.first().ok_or("a service has at least one replica")?;
+    let sum =
+        |of: fn(&SchedulerConfig) -> u32| builds.iter().map(|build| of(&build.config)).fold(0, u32::saturating_add);
+    let (slots, pages) = (sum(|config| config.slots), sum(|config| config.pages));
+    Ok((SchedulerConfig { slots, pages, ..first.config }, first.pace))
 }
 
 /// The way to a publisher of events whose thread has been started.

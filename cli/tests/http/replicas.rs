@@ -5,7 +5,8 @@ use crate::support::*;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -167,11 +168,38 @@ fn answers(server: &Server, requests: usize, meanwhile: impl FnOnce()) -> Vec<Va
     all.into_iter().map(|one| told(&one.join().unwrap())).collect()
 }
 
+/// Streams that run on to their full length, with the moments at which their tokens come.
+fn open_streams(server: &Server, count: usize) -> Vec<JoinHandle<Vec<Instant>>> {
+    let body = |n: usize| {
+        json!({"prompt": format!("{n} once upon a time"), "max_tokens": 200, "seed": n, "temperature": 1,
+               "ignore_eos": true, "stream": true})
+    };
+    let mut all: Vec<_> = (0..count).map(|n| Stream::open(server.addr, COMPLETIONS, &body(n))).collect();
+    all.iter_mut().for_each(|one| drop(one.chunk()));
+    let listen = |mut one: Stream| {
+        std::thread::spawn(move || std::iter::from_fn(|| one.event().map(|_| Instant::now())).collect())
+    };
+    all.into_iter().map(listen).collect()
+}
+
+/// The longest time from a loss to the next token, of all streams that had one before it and have one behind it.
+fn pause(loss: Instant, streams: &[Vec<Instant>]) -> Duration {
+    let running = streams.iter().filter(|times| times.first().is_some_and(|first| *first < loss));
+    let next = running.filter_map(|times| times.iter().find(|time| **time > loss));
+    next.map(|time| *time - loss).max().unwrap_or_default()
+}
+
+/// With `CHIMERE_TEST_DEVICES=0,1` two replicas compute on these GPUs, and one is lost by a trap.
 #[test]
 fn answers_have_the_same_bytes_whatever_replica_is_lost_in_the_middle_of_200_of_them() {
+    let devices = test_devices();
+    let losses = match &devices {
+        Some(_) => vec![(40, Trouble::Traps)],
+        None => vec![(40, Trouble::StepFails), (120, Trouble::LaunchFails)],
+    };
     let options = || Options {
         real: true,
-        replicas: 3,
+        replicas: devices.as_ref().map_or(3, Vec::len),
         slots: 8,
         queue_requests: 256,
         queue_tokens: 1 << 20,
@@ -181,15 +209,21 @@ fn answers_have_the_same_bytes_whatever_replica_is_lost_in_the_middle_of_200_of_
     let undisturbed = answers(&Server::start(options()), 200, || {});
     let server = Server::start(options());
     let launched = || server.fake.launched();
+    let (streams, mut moments) = (open_streams(&server, 12), Vec::new());
     let disturbed = answers(&server, 200, || {
-        for (steps, trouble) in [(40, Trouble::StepFails), (120, Trouble::LaunchFails)] {
+        for (steps, trouble) in &losses {
             let from = launched();
             eventually("steps are launched", || launched() >= from + steps || server.live() == 0);
-            server.fake.trouble(trouble);
+            server.fake.trouble(*trouble);
+            moments.push(Instant::now());
         }
     });
     for (n, (disturbed, undisturbed)) in disturbed.iter().zip(&undisturbed).enumerate() {
         assert_eq!(disturbed, undisturbed, "request {n}: {}", mixed(n));
     }
-    assert_eq!(get(server.addr, "/health").json()["lost"].as_array().map(Vec::len), Some(2));
+    assert_eq!(get(server.addr, "/health").json()["lost"].as_array().map(Vec::len), Some(losses.len()));
+    let streams: Vec<_> = streams.into_iter().map(|one| one.join().unwrap()).collect();
+    for (moment, (_, trouble)) in moments.into_iter().zip(losses) {
+        println!("{trouble:?}: the last of 12 streams went on {:.1?} after it", pause(moment, &streams));
+    }
 }

@@ -15,6 +15,7 @@ use std::time::Instant;
 pub(super) fn config(slots: u32, pages: u32) -> CudaConfig {
     CudaConfig {
         ordinal: 0,
+        own_context: false,
         slots,
         pages,
         checkpoints: 0,

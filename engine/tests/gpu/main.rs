@@ -17,6 +17,7 @@ mod formats;
 mod guesses;
 mod not_finite;
 mod pooled;
+mod replicas;
 mod requests;
 mod sampling;
 #[path = "../support/mod.rs"]
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 /// Tests that want a device.
-const ON_A_GPU: [&[Test]; 12] = [
+const ON_A_GPU: [&[Test]; 13] = [
     adapters::TESTS,
     follow::TESTS,
     formats::TESTS,
@@ -39,6 +40,7 @@ const ON_A_GPU: [&[Test]; 12] = [
     sampling::TESTS,
     experts::TESTS,
     pooled::TESTS,
+    replicas::TESTS,
     requests::TESTS,
     compiles::TESTS,
     encoders::TESTS,
@@ -46,6 +48,14 @@ const ON_A_GPU: [&[Test]; 12] = [
 ];
 
 fn main() -> ExitCode {
+    // What a test of replicas starts again.
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, word, lost] = words.as_slice()
+        && word == "trap"
+    {
+        replicas::trap(lost);
+        return ExitCode::SUCCESS;
+    }
     // One at a time: some measure the memory of the one device.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let mut trials: Vec<Trial> = ON_A_GPU.concat().iter().map(|(name, test)| on_a_gpu(name, *test)).collect();

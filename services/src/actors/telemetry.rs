@@ -1,6 +1,6 @@
 //! The telemetry actor: figures that nobody else comes across, taken on a timer.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, GpuFigures};
 use crate::metrics;
 use actix::prelude::*;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -14,18 +14,17 @@ const PERIOD: Duration = Duration::from_secs(5);
 pub struct TelemetryActor {
     /// `None` where the system gives no figures.
     system: Option<System>,
-    /// `None` without a GPU, or without NVML.
-    gpu: Option<Gpu>,
+    /// Those that compute; empty without NVML.
+    gpus: Vec<Gpu>,
     /// `None` where no metrics are kept.
     recorder: Option<PrometheusHandle>,
 }
 
 impl TelemetryActor {
-    /// For this process, and for the GPU of this identity where one computes.
-    pub fn new(recorder: Option<PrometheusHandle>, gpu: Option<String>) -> Self {
-        let opened =
-            gpu.and_then(|uuid| Gpu::open(&uuid).map_err(|why| tracing::warn!(why, "no figures of the GPU")).ok());
-        Self { system: System::new().ok(), gpu: opened, recorder }
+    /// For this process, and for the GPUs of these identities.
+    pub fn new(recorder: Option<PrometheusHandle>, gpus: &[String]) -> Self {
+        let open = |uuid: &String| Gpu::open(uuid).map_err(|why| tracing::warn!(why, "no figures of the GPU")).ok();
+        Self { system: System::new().ok(), gpus: gpus.iter().filter_map(open).collect(), recorder }
     }
 
     fn measure(&mut self) {
@@ -37,9 +36,7 @@ impl TelemetryActor {
                 ::metrics::gauge!(metrics::MEMORY_BYTES, "use" => "process").set(process.memory() as f64);
             }
         }
-        if let Some(gpu) = &self.gpu {
-            gpu.figures().export();
-        }
+        GpuFigures::of_all(self.gpus.iter().map(Gpu::figures)).export();
         if let Some(recorder) = &self.recorder {
             recorder.run_upkeep();
         }

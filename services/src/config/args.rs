@@ -1,7 +1,7 @@
 //! The flags of `chimere serve`.
 
 use super::{
-    Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode, Residents,
+    Activations, Budget, Device, Devices, DraftIds, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode, Residents,
 };
 use std::path::{Path, PathBuf};
 use toml::Value;
@@ -55,10 +55,15 @@ pub struct ServeArgs {
     /// Where to compute [default: auto]
     #[arg(long, value_enum, help_heading = COMPUTING)]
     pub device: Option<Device>,
+    /// GPUs that compute, each with a replica of the engine: all that hold the model, or numbers with commas between
+    /// them; one that is named twice has two replicas, which share its memory [default: the first one]
+    #[arg(long, value_name = "all|N,N", help_heading = COMPUTING)]
+    pub devices: Option<Devices>,
     /// Threads that compute on the CPU, 0 for every core [default: 0]
     #[arg(long, value_name = "N", help_heading = COMPUTING)]
     pub threads: Option<u32>,
-    /// Replicas of the engine that share the CPU's threads and memory, 1 to 32 [default: 1]
+    /// Replicas of the engine that share the CPU's threads and memory, 1 to 32; on GPUs --devices says how
+    /// many [default: 1]
     #[arg(long, value_name = "N", help_heading = COMPUTING)]
     pub replicas: Option<u32>,
     /// Bits of activations when a GPU computes: int16 is closer to the exact path, at twice the matrix instructions;
@@ -132,6 +137,7 @@ impl ServeArgs {
         put("server", "drain_seconds", self.drain_seconds.map(integer));
         put("trace", "endpoint", self.trace_endpoint.clone().map(Value::String));
         put("engine", "device", self.device.and_then(|d| Value::try_from(d).ok()));
+        put("engine", "devices", self.devices.clone().map(|d| Value::String(d.into())));
         put("engine", "threads", self.threads.map(|n| Value::Integer(n.into())));
         put("engine", "replicas", self.replicas.map(|n| Value::Integer(n.into())));
         put("engine", "max_seqs", self.max_seqs.map(|n| Value::Integer(n.into())));

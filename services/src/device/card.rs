@@ -31,14 +31,14 @@ impl fmt::Display for CardPlan {
     }
 }
 
-/// Plans for a GPU with so many bytes of memory that nobody else uses. Such a GPU need not be there. What depends on
-/// this machine is not looked at: the device that was asked for, and the host's memory.
+/// Plans for one of `shares` replicas on a GPU with so many bytes of memory that nobody else uses. Such a GPU need not be
+/// there. What depends on this machine is not looked at: the device that was asked for, and the host's memory.
 ///
 /// # Errors
 /// If no GPU does what is asked, or the memory does not suffice.
 pub fn plan_for_card(
     wanted: &DeviceRequest,
-    bytes: u64,
+    (bytes, shares): (u64, u32),
     model: &Model,
     prefix: PrefixCacheMode,
 ) -> Result<CardPlan, String> {
@@ -47,6 +47,7 @@ pub fn plan_for_card(
     }
     cuda::check(&model.config).map_err(|e| e.to_string())?;
     let budget = gpu_budget(wanted.budget, bytes.saturating_sub(CudaMemory::CONTEXT_BYTES), bytes)?;
+    let budget = budget / u64::from(shares);
     let config = wanted.cuda_on(budget, model);
     cuda::programs(model, &config, Arch::ALL[0], None).map_err(|e| e.to_string())?;
     let needs = cuda_needs(model, &config);

@@ -57,36 +57,17 @@ impl Setup {
         }
     }
 
-    /// What one of so many replicas has of the threads.
+    /// What one of so many replicas that share the device has of a budget.
     ///
     /// # Errors
-    /// If they cannot share the device.
-    pub fn share(&mut self, replicas: u32) -> Result<(), String> {
-        match self {
-            Setup::Cpu(c) if c.threads < replicas as usize => Err(format!(
-                "engine.replicas is {replicas}, and {} threads cannot be shared among so many; at most that number",
-                c.threads
-            )),
-            Setup::Cpu(c) => {
-                c.threads /= replicas as usize;
-                Ok(())
-            }
-            Setup::Cuda(..) if replicas > 1 => {
-                Err(format!("engine.replicas is {replicas}: several replicas compute on a CPU only as yet"))
-            }
-            Setup::Cuda(..) => Ok(()),
-        }
-    }
-
-    /// What one of so many replicas has of a budget.
-    ///
-    /// # Errors
-    /// If the system does not tell how much memory is free, and the budget is what is free.
-    pub fn budget(&self, budget: Budget, replicas: u32) -> Result<Budget, String> {
-        match (self, replicas) {
-            (Setup::Cuda(..), _) | (_, 1) => Ok(budget),
-            (Setup::Cpu(_), _) => Ok(Budget::Bytes(host_budget(budget)? / u64::from(replicas))),
-        }
+    /// If the system does not tell how much memory is free and the budget is what is free, or the budget cannot be had.
+    pub fn budget(&self, budget: Budget, shares: u32) -> Result<Budget, String> {
+        let all = match self {
+            _ if shares == 1 => return Ok(budget),
+            Setup::Cpu(_) => host_budget(budget)?,
+            Setup::Cuda(_, gpu) => gpu_budget(budget, gpu.free_bytes, gpu.total_bytes)?,
+        };
+        Ok(Budget::Bytes(all / u64::from(shares)))
     }
 
     /// With the pages and the room for the prefix cache that were planned.
@@ -99,11 +80,19 @@ impl Setup {
         }
     }
 
-    /// A GPU's prefix cache goes on in the host's memory; a CPU's lies there already.
-    pub fn with_host_cache(&self, plan: MemoryPlan, budget: Budget) -> Result<MemoryPlan, String> {
+    /// A GPU's prefix cache goes on in the host's memory, of which each of so many replicas has its part; a CPU's lies
+    /// there already.
+    pub fn with_host_cache(&self, plan: MemoryPlan, budget: Budget, replicas: u32) -> Result<MemoryPlan, String> {
+        let (number, budget) = match (u64::from(replicas), budget) {
+            (number, Budget::Auto) => (number, Budget::Auto),
+            (number, Budget::Bytes(all)) => (number, Budget::Bytes(all / number)),
+        };
         match self {
             Setup::Cpu(_) => Ok(plan),
-            Setup::Cuda(..) => plan.with_host_cache(budget, free_bytes()),
+            Setup::Cuda(..) if replicas == 1 => plan.with_host_cache(budget, free_bytes()),
+            Setup::Cuda(..) => plan
+                .with_host_cache(budget, free_bytes().map(|free| free / number))
+                .map_err(|why| format!("for each of {replicas} replicas, which share it: {why}")),
         }
     }
 

@@ -110,9 +110,9 @@ pub struct AdaptersAtWork {
 }
 
 impl Gateway {
-    /// Starts every series at 0. `model` is the name that clients ask for; `config` is that of each of so many
-    /// replicas. The recorder must be installed.
-    pub fn new(model: &str, config: &SchedulerConfig, replicas: usize) -> Self {
+    /// Starts every series at 0. `model` is the name that clients ask for; `config` has the pages of all
+    /// replicas together. The recorder must be installed.
+    pub fn new(model: &str, config: &SchedulerConfig) -> Self {
         let all = |more: &[(&'static str, String)]| -> Vec<Label> {
             let common = [("model_name", model.to_owned()), ("engine", ENGINE.to_owned())];
             more.iter().cloned().chain(common).map(|(name, value)| Label::new(name, value)).collect()
@@ -122,10 +122,7 @@ impl Gateway {
         let counter = |name: &'static str| ::metrics::counter!(name, common.clone());
         let histogram = |name: &'static str| ::metrics::histogram!(name, common.clone());
         let ended = |reason: &str| ::metrics::counter!(VLLM_SUCCESS, all(&[("finished_reason", reason.to_owned())]));
-        let cache = all(&[
-            ("block_size", PAGE_TOKENS.to_string()),
-            ("num_gpu_blocks", (config.pages as usize * replicas).to_string()),
-        ]);
+        let cache = all(&[("block_size", PAGE_TOKENS.to_string()), ("num_gpu_blocks", config.pages.to_string())]);
         ::metrics::gauge!(VLLM_CACHE_CONFIG, cache).set(1.0);
         let slots = config.adapter_slots.to_string();
         let no_adapters =

@@ -8,13 +8,14 @@ mod log;
 mod named;
 mod prepare;
 mod reload;
+mod replicas;
 
 use crate::config::{Config, ServeArgs};
 use crate::memory;
 use crate::service::Service;
 use log::ProcessLog;
 use prepare::Prepared;
-pub use prepare::pace;
+pub use replicas::pace;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};

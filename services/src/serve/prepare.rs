@@ -4,15 +4,14 @@ use super::hello::Hello;
 use super::log::ProcessLog;
 use super::named::named;
 use super::reload::Renewals;
-use super::{ServeError, audit, documents, files};
-use crate::actors::engine::Build;
+use super::{ServeError, audit, documents, files, replicas};
 use crate::actors::watchdog::StepLimits;
 use crate::adapters::Adapters;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
+use crate::config::{Config, Engine, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
-use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
+use crate::device::{EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
 use crate::engram::{Asker, DirectoryClaim, Tables};
 use crate::events::{EventSink, Publisher};
@@ -23,20 +22,18 @@ use crate::http::request::ModelLimits;
 use crate::http::tls::Certificate;
 use crate::pipelines::Pipelines;
 use crate::printable::one_line;
-use crate::replicas::ReplicaBuild;
 use crate::responses::ResponseStore;
 use crate::semantic::{Collections, Settings};
 use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
-use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::engram::{Strengths, StrengthsError};
 use chimere_engine::files::read_regular_text;
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
-use chimere_engine::scheduler::{DraftSettings, KeyLimits, Pace, PrefixConfig, Recompute, SchedulerConfig};
+use chimere_engine::scheduler::{DraftSettings, KeyLimits};
 use sha2::{Digest, Sha256};
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +57,7 @@ impl Prepared {
         if config.server.metrics {
             metrics::install();
         }
-        let (path, look) = (find_model(config)?, EarlyLook::begin(config.engine.device));
+        let (path, look) = (find_model(config)?, EarlyLook::begin(config.engine.device, &config.engine.devices));
         files::allow(config.limits.connections);
         let ring = keys(config)?;
         let certificate = certificate(config)?;
@@ -73,11 +70,12 @@ impl Prepared {
         log.say(&about(&model, &Summary::of(&model), &path));
         let (text, set_up) = thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::new(&model.text));
-            let set_up = set_up(config, &model, look, log);
+            let set_up = replicas::set_up(config, &model, look, log);
             (text.join().expect("a model's texts are read or refused"), set_up)
         });
         let text = text.map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
-        let (setup, prefix, reserved) = set_up?;
+        let planned = set_up?;
+        let setup = planned[0].setup.clone();
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let claims = documents::claims(config)?;
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
@@ -87,12 +85,11 @@ impl Prepared {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
-            scheduler: scheduler_config(config, &setup, prefix),
             documents: documents::documents(config, &text, &embedder)?,
             web: documents::web(config, &text, audit.clone())?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
-            gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
+            gpus: replicas::gpus(&planned),
             tables: Arc::new(tables(config, &text)?),
             text,
             limits,
@@ -108,19 +105,18 @@ impl Prepared {
             strengths: strengths(config)?,
             tables_period: Duration::from_secs(config.engram.reload_seconds),
             lookup_threads: lookup_threads(config),
-            ready_replicas: ready_replicas(config, reserved.len()),
+            ready_replicas: ready_replicas(config, planned.len()),
             body_bytes: (config.limits.body_bytes, config.limits.bodies_bytes),
             edge: edge(config, tls, probes),
             log_prompts: config.log.prompts,
             clock: Clock::start(),
             trust_gateway: config.server.trust_gateway,
-            pace: pace(config, &setup),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
             watchdog: (step_limits(config), super::end_process_now),
             traces: traces(config)?,
             events,
             metrics: config.server.metrics,
-            builds: builds(model, setup, reserved, config.engine.core, log),
+            builds: replicas::builds(config, model, planned, log),
         };
         let hello = hello(config, address, !keys.keys().is_empty(), parts.edge.tls.is_some());
         Ok(Self { parts, renewals: Renewals { keys, certificate, audit }, hello, claims })
@@ -348,38 +344,6 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Decides where to compute and what for, and tells.
-fn set_up(
-    config: &Config,
-    model: &Model,
-    look: EarlyLook,
-    log: &ProcessLog,
-) -> Result<(Setup, PrefixConfig, Vec<Option<Reservation>>), ServeError> {
-    let context = device::context(&config.engine, model).map_err(ServeError::Usage)?;
-    let wanted = DeviceRequest { adapters: config.adapters.room(), ..DeviceRequest::of(&config.engine, context) };
-    let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
-        DeviceError::Usage(why) => ServeError::Usage(why),
-        DeviceError::Unusable(why) => ServeError::Start(why),
-    })?;
-    let replicas = config.engine.replicas;
-    setup.share(replicas).map_err(ServeError::Usage)?;
-    let more = if replicas > 1 { format!(", {replicas} replicas") } else { String::new() };
-    log.say(&format!("{said}{more}"));
-    let wanted = config.cache.prefix;
-    let budget = setup.budget(config.engine.vram_budget, replicas).map_err(ServeError::Start)?;
-    let plan = setup.plan(budget, model, wanted != PrefixCacheMode::Off).map_err(ServeError::Start)?;
-    let plan = setup.with_host_cache(plan, config.cache.host_budget).map_err(ServeError::Start)?;
-    log.say(&plan.to_string());
-    if let Some(note) = device::missing_prefix_cache(&plan, wanted).map_err(ServeError::Start)? {
-        log.say(&note);
-    }
-    plan.export();
-    setup.set_room(&plan);
-    let reserve = || setup.gpu().is_none().then(|| plan.reserve()).transpose().map_err(ServeError::Start);
-    let reserved = (0..replicas).map(|_| reserve()).collect::<Result<_, _>>()?;
-    Ok((setup, plan.prefix(), reserved))
-}
-
 /// The model's own name as people can type it: ASCII, blanks as dashes.
 fn api_name(own: &str) -> String {
     let plain = |c: char| match c {
@@ -427,37 +391,10 @@ fn experts(model: &Model) -> Option<u32> {
     model.config.each::<MoeConfig>().map(|moe| moe.used).max().and_then(|used| u32::try_from(used).ok())
 }
 
-fn scheduler_config(config: &Config, setup: &Setup, prefix: PrefixConfig) -> SchedulerConfig {
-    SchedulerConfig {
-        slots: setup.slots(),
-        pages: setup.pages(),
-        step_tokens: if config.engine.step_tokens == 0 { setup.step_tokens() } else { config.engine.step_tokens },
-        context: setup.context(),
-        queue_requests_max: config.limits.queue_requests,
-        queue_prompt_tokens_max: config.limits.queue_prompt_tokens,
-        steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
-        adapter_slots: setup.adapter_slots().min(config.adapters.slots_used()),
-        prefix,
-    }
-}
-
 /// What is drafted; how much the backend takes, it says itself.
 fn drafts(config: &Config) -> DraftSettings {
     let Engine { drafts, draft_sources, .. } = &config.engine;
     DraftSettings { mode: drafts.0, kinds: draft_sources.0, ..DraftSettings::default() }
-}
-
-/// Targets and bounds in time.
-pub fn pace(config: &Config, setup: &Setup) -> Pace {
-    Pace {
-        target_us: 1_000 * u64::from(config.engine.itl_target_ms),
-        wait_us_max: config.limits.predicted_wait_seconds.saturating_mul(1_000_000),
-        recompute: setup.pass_rows().map(|rows| Recompute { rows, passes_max: limits::RECOMPUTED_PASSES_MAX }),
-        // Beside prompts a GPU's decode rows are graphs of their own; a CPU's go through every matrix with the prompts.
-        apart: setup.gpu().is_some(),
-        ahead_us: limits::PLAN_AHEAD_US,
-        ..Pace::default()
-    }
 }
 
 fn edge(config: &Config, tls: Option<rustls::ServerConfig>, probes: Option<TcpListener>) -> Edge {
@@ -493,62 +430,9 @@ fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// What makes the backend of each replica. They share the model's file; each packs weights of its own.
-fn builds(
-    model: Model,
-    setup: Setup,
-    reserved: Vec<Option<Reservation>>,
-    core: i64,
-    log: &ProcessLog,
-) -> Vec<ReplicaBuild> {
-    let model = Arc::new(model);
-    let each = reserved.into_iter().enumerate().map(|(number, reserved)| ReplicaBuild {
-        build: build(model.clone(), setup.clone(), reserved, log.clone()),
-        core: usize::try_from(core).ok().map(|core| core + number),
-    });
-    each.collect()
-}
-
-fn build(model: Arc<Model>, setup: Setup, reserved: Option<Reservation>, log: ProcessLog) -> Build {
-    Box::new(move || {
-        // What was kept for the backend is its own now.
-        drop(reserved);
-        let mut progress = LoadProgress::new(log);
-        let backend = setup.build(&model, &mut |share| progress.show(share))?;
-        progress.end();
-        Ok(backend.boxed())
-    })
-}
-
 /// How many of so many replicas have to live for the service to call itself ready: at least one.
 fn ready_replicas(config: &Config, replicas: usize) -> usize {
     ((config.engine.ready_share * replicas as f64).ceil() as usize).clamp(1, replicas)
-}
-
-/// One line that says how far loading is, on a terminal only: a log has no use for it.
-struct LoadProgress {
-    log: ProcessLog,
-    shown: Option<u32>,
-    terminal: bool,
-}
-
-impl LoadProgress {
-    fn new(log: ProcessLog) -> Self {
-        Self { log, shown: None, terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, share: f32) {
-        let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
-        if self.terminal && self.shown.replace(percent) != Some(percent) {
-            self.log.show(&format!("\rloading {percent:3} %"));
-        }
-    }
-
-    fn end(&self) {
-        if self.terminal && self.shown.is_some() {
-            self.log.show("\n");
-        }
-    }
 }
 
 fn about(model: &Model, summary: &Summary, path: &Path) -> String {

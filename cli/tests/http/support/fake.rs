@@ -2,6 +2,7 @@
 //! `LOOP[ab]` gives abab... without end; after `UNSURE` it is sure of nothing, and after `OVERFLOW` its numbers are
 //! none. How fast it is, and where it breaks, a test says.
 
+use chimere::device::Built;
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending, Progress};
 use chimere_engine::constraint::{Constraint, StepRules};
@@ -25,7 +26,12 @@ pub enum Trouble {
     StepFails,
     StepPanics,
     StepNeverEnds,
+    /// As a kernel whose wait never ends; where no GPU computes, the step fails.
+    Traps,
 }
+
+/// Bound of the wait that ends in a trap, in ticks of 67 ms.
+const TRAP_TICKS: u32 = 3;
 
 /// The test's end of a fake backend.
 #[derive(Clone)]
@@ -119,20 +125,43 @@ impl Fake {
 
 /// A backend that computes, and breaks where a test says so.
 pub struct Breakable {
-    pub inner: Box<dyn Backend>,
+    pub inner: Built,
     pub fake: Fake,
+}
+
+impl Breakable {
+    fn computes(&self) -> &dyn Backend {
+        match &self.inner {
+            Built::Cpu(backend) => backend,
+            Built::Cuda(backend) => backend,
+        }
+    }
+
+    fn computes_mut(&mut self) -> &mut dyn Backend {
+        match &mut self.inner {
+            Built::Cpu(backend) => backend,
+            Built::Cuda(backend) => backend,
+        }
+    }
 }
 
 impl Backend for Breakable {
     fn info(&self) -> &BackendInfo {
-        self.inner.info()
+        self.computes().info()
     }
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
         let (step, shared) = (plan.id, self.fake.0.clone());
         // What it keeps of a plan is its number: nobody looks at more.
         let trouble = shared.launch(StepPlan::new(step, Vec::new()))?;
-        let pending = self.inner.launch(plan)?;
+        let trouble = match (trouble, &mut self.inner) {
+            (Some(Trouble::Traps), Built::Cuda(backend)) => {
+                backend.trap(TRAP_TICKS).expect("the kernel is launched");
+                None
+            }
+            (trouble, _) => trouble,
+        };
+        let pending = self.computes_mut().launch(plan)?;
         Ok(match trouble {
             None => pending,
             trouble => Pending::new(step, move || shared.finish(step, trouble, StepOutcome::default())),
@@ -140,15 +169,15 @@ impl Backend for Breakable {
     }
 
     fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
-        self.inner.constrain(rules)
+        self.computes_mut().constrain(rules)
     }
 
     fn look_for_rules(&mut self, early: Arc<EarlyRules>) {
-        self.inner.look_for_rules(early);
+        self.computes_mut().look_for_rules(early);
     }
 
     fn progress(&self) -> Progress {
-        self.inner.progress()
+        self.computes().progress()
     }
 }
 
@@ -204,7 +233,9 @@ impl Shared {
         gate.passed += 1;
         drop(gate);
         match trouble {
-            Some(Trouble::StepFails) => Err(BackendError::Device { step, why: "step failed on purpose".into() }),
+            Some(Trouble::StepFails | Trouble::Traps) => {
+                Err(BackendError::Device { step, why: "step failed on purpose".into() })
+            }
             Some(Trouble::StepPanics) => panic!("step panics on purpose"),
             Some(Trouble::StepNeverEnds) => loop {
                 std::thread::park();

@@ -11,7 +11,7 @@ pub mod socket;
 pub use client::{Reply, Stream, get, post, request};
 pub use fake::{Fake, Trouble};
 pub use program::Program;
-pub use server::{Options, Server};
+pub use server::{Options, Server, test_devices};
 pub use socket::Socket;
 
 use serde_json::{Value, json};

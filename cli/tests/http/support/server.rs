@@ -8,6 +8,8 @@ use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::adapters::{AdapterDirectory, AdapterSettings, Adapters};
 use chimere::clock::Clock;
+use chimere::config::{Device, Engine};
+use chimere::device::{Built, DeviceRequest};
 use chimere::documents::{DocumentSettings, Documents, PageReader};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
 use chimere::engram::Tables;
@@ -25,6 +27,7 @@ use chimere::text::{Fingerprint, TextModel, Thoughts};
 use chimere::web::Web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+use chimere_engine::backend::cuda::{CudaBackend, CudaConfig};
 use chimere_engine::drafts::{DraftKinds, DraftMode};
 use chimere_engine::model::{self, AdapterTargets};
 use chimere_engine::scheduler::{DraftSettings, Pace, PrefixConfig, SchedulerConfig};
@@ -272,8 +275,33 @@ impl Drop for Server {
     }
 }
 
-/// The golden model on the CPU. Its weights are random, but they are weights.
-fn real(options: &Options, fake: &Fake) -> Build {
+/// The GPUs that compute instead of the CPU, one for each replica: numbers with commas between them, as `--devices` has
+/// them.
+pub fn test_devices() -> Option<Vec<usize>> {
+    let text = std::env::var("CHIMERE_TEST_DEVICES").ok()?;
+    Some(text.split(',').map(|number| number.parse().expect("a number of a GPU")).collect())
+}
+
+/// The golden model on the CPU, or on the GPU that `CHIMERE_TEST_DEVICES` names for this replica. Its weights are
+/// random, but they are weights.
+fn real(options: &Options, fake: &Fake, replica: usize) -> Build {
+    let fake = fake.clone();
+    if let Some(devices) = test_devices() {
+        let wanted = DeviceRequest {
+            device: Device::Cuda,
+            seqs: options.slots,
+            step_tokens: 512,
+            ..DeviceRequest::of(&Engine::default(), options.context)
+        };
+        let ordinal = devices[replica % devices.len()];
+        let own_context = (0..replica).any(|before| devices[before % devices.len()] == ordinal);
+        let config = CudaConfig { ordinal, own_context, pages: options.pages, ..wanted.cuda() };
+        return Box::new(move || {
+            let model = model::load(&golden()).map_err(|e| e.to_string())?;
+            let inner = CudaBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?;
+            Ok(Box::new(Breakable { inner: Built::Cuda(inner), fake }))
+        });
+    }
     let config = CpuConfig {
         threads: 2,
         slots: options.slots,
@@ -286,11 +314,10 @@ fn real(options: &Options, fake: &Fake) -> Build {
         drafts: 7,
         draft_head: true,
     };
-    let fake = fake.clone();
     Box::new(move || {
         let model = model::load(&golden()).map_err(|e| e.to_string())?;
-        let inner = Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?);
-        Ok(Box::new(Breakable { inner, fake }))
+        let inner = CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?;
+        Ok(Box::new(Breakable { inner: Built::Cpu(inner), fake }))
     })
 }
 
@@ -344,14 +371,16 @@ fn parts(
         threads: 1,
         adapter_slots: 8,
     };
-    let build = || -> Build {
+    let build = |replica| -> Build {
         if options.real {
-            return real(&options, fake);
+            return real(&options, fake, replica);
         }
         let (fake, info) = (fake.clone(), info.clone());
         Box::new(move || Ok(fake.backend(info)))
     };
-    let builds = (0..options.replicas).map(|_| ReplicaBuild { build: build(), core: None }).collect();
+    let builds = (0..options.replicas)
+        .map(|replica| ReplicaBuild { build: build(replica), core: None, config: scheduler, pace: options.pace })
+        .collect();
     let ids = Fingerprint::of(text.tokenizer());
     let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
     let tables = tables.with_learned(options.learner.table.clone());
@@ -408,8 +437,7 @@ fn parts(
         workers: 1,
         connections: options.connections,
         builds,
-        gpu: None,
-        scheduler,
+        gpus: Vec::new(),
         drafts: DraftSettings { mode: DraftMode::Auto, kinds: DraftKinds::all(), ..DraftSettings::default() },
         text,
         limits,
@@ -452,7 +480,6 @@ fn parts(
         log_prompts: false,
         clock: options.clock,
         trust_gateway: options.trust_gateway,
-        pace: options.pace,
         keep_alive: options.keep_alive,
         ready_replicas: options.ready_replicas,
         watchdog: (options.step_limits, options.end_process),

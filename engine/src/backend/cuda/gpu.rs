@@ -8,6 +8,8 @@ use std::sync::Arc;
 /// warm.
 #[derive(Clone, Debug)]
 pub struct GpuInfo {
+    /// Which of the devices that the driver shows.
+    pub ordinal: usize,
     /// The name that the vendor sells it by.
     pub name: String,
     /// What NVML knows it by.
@@ -30,6 +32,14 @@ impl GpuInfo {
     }
 }
 
+/// How many devices the driver shows.
+///
+/// # Errors
+/// If there is no driver, or it is too old.
+pub fn device_count() -> Result<usize, CudaError> {
+    Device::count()
+}
+
 /// Opens device `ordinal` and asks what it is.
 ///
 /// # Errors
@@ -37,7 +47,7 @@ impl GpuInfo {
 pub fn probe(ordinal: usize) -> Result<GpuInfo, CudaError> {
     let device = Device::open(ordinal)?;
     let DeviceInfo { name, uuid, total_bytes, free_bytes, driver } = device.info()?;
-    Ok(GpuInfo { name, uuid, total_bytes, free_bytes, arch: device.arch(), driver, device: Arc::new(device) })
+    Ok(GpuInfo { ordinal, name, uuid, total_bytes, free_bytes, arch: device.arch(), driver, device: Arc::new(device) })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use chimere_kernels::cuda::wide::Chip;
 pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Nvml, Program};
 pub use encode::{CudaEncoder, encoder_programs};
 pub use error::{CudaBackendError, CudaResult};
-pub use gpu::{GpuInfo, probe};
+pub use gpu::{GpuInfo, device_count, probe};
 pub use layout::config::{Activations, AdapterRoom, CudaConfig, KvStorage};
 pub use layout::matrix::matrix_bytes;
 pub use layout::memory::{CudaMemory, MemoryPart};

@@ -2,11 +2,11 @@
 
 use super::compiler::{Arch, Compiler, Program};
 use super::error::CudaError;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 /// A directory of machine code. A file that is missing or cannot be written costs time, never correctness.
@@ -15,6 +15,9 @@ pub struct KernelCache {
     dir: PathBuf,
     compiler: OnceLock<Compiler>,
 }
+
+/// Machine code that no directory took, by fingerprint: a second backend of the process does not compile it again.
+static UNWRITTEN: Mutex<Option<HashMap<String, Arc<[u8]>>>> = Mutex::new(None);
 
 /// Marks the file's format, and ends where the machine code begins.
 const HEADER: &str = "chimere-kernel-1";
@@ -44,14 +47,26 @@ impl KernelCache {
     /// # Errors
     /// If it must be compiled, and there is no compiler or the program does not compile.
     pub fn get(&self, program: &Program, arch: Arch) -> Result<Vec<u8>, CudaError> {
+        self.get_or(program, arch, || self.compiler()?.compile(program, arch))
+    }
+
+    fn get_or(
+        &self,
+        program: &Program,
+        arch: Arch,
+        compile: impl FnOnce() -> Result<Vec<u8>, CudaError>,
+    ) -> Result<Vec<u8>, CudaError> {
         let fingerprint = program.fingerprint(arch);
         let path = self.path(program, arch, &fingerprint);
-        if let Some(cubin) = read(&path, &fingerprint) {
+        if let Some(cubin) = read(&path, &fingerprint).or_else(|| unwritten(&fingerprint)) {
             return Ok(cubin);
         }
-        let cubin = self.compiler()?.compile(program, arch)?;
-        // A cache that cannot be written is none; the next start compiles again.
-        let _ = write(&path, &fingerprint, &cubin);
+        let cubin = compile()?;
+        // A directory that cannot be written costs the next start its time, and this process a copy.
+        if write(&path, &fingerprint, &cubin).is_err() {
+            let mut all = UNWRITTEN.lock().expect("nothing panics while it is held");
+            all.get_or_insert_default().insert(fingerprint, cubin.as_slice().into());
+        }
         Ok(cubin)
     }
 
@@ -62,7 +77,7 @@ impl KernelCache {
 
     fn has(&self, program: &Program, arch: Arch) -> bool {
         let fingerprint = program.fingerprint(arch);
-        read(&self.path(program, arch, &fingerprint), &fingerprint).is_some()
+        read(&self.path(program, arch, &fingerprint), &fingerprint).or_else(|| unwritten(&fingerprint)).is_some()
     }
 
     /// Compiles `program` for each of `archs` that the directory lacks, on all cores and without a device; returns how
@@ -128,6 +143,11 @@ impl KernelCache {
     fn path(&self, program: &Program, arch: Arch, fingerprint: &str) -> PathBuf {
         self.dir.join(format!("{}-{arch}-{:032x}.cubin", program.name, fnv128(fingerprint.as_bytes())))
     }
+}
+
+fn unwritten(fingerprint: &str) -> Option<Vec<u8>> {
+    let all = UNWRITTEN.lock().expect("nothing panics while it is held");
+    all.as_ref()?.get(fingerprint).map(|cubin| cubin.to_vec())
 }
 
 /// Each of them once, as it is begun.
@@ -203,6 +223,21 @@ mod tests {
         assert!(read(&path(&program(1), b), &program(1).fingerprint(b)).is_none());
         assert_eq!([cache.missing(&[program(1), program(2)], a), cache.missing(&[program(1)], b)], [1, 1]);
         fs::remove_dir_all(&cache.dir).unwrap();
+    }
+
+    #[test]
+    fn a_second_backend_compiles_nothing_again_although_no_directory_keeps_the_code() {
+        // A file stands where the directory would be.
+        let place = scratch("unwritten");
+        fs::write(&place, b"in the way").unwrap();
+        let (program, arch, compiled) = (program(77), Arch::ALL[3], AtomicUsize::new(0));
+        let get = |arch| {
+            let compile = || Ok(vec![compiled.fetch_add(1, Ordering::Relaxed) as u8]);
+            KernelCache::new(place.join("kernels")).get_or(&program, arch, compile).unwrap()
+        };
+        assert_eq!([get(arch), get(arch), get(Arch::ALL[0]), get(arch)], [[0], [0], [1], [0]].map(Vec::from));
+        assert_eq!(KernelCache::new(&place).missing(std::slice::from_ref(&program), arch), 0);
+        fs::remove_file(&place).unwrap();
     }
 
     #[test]

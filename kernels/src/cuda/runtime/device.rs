@@ -36,11 +36,30 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens device `ordinal`.
+    /// Opens device `ordinal` in its primary context, which all of the process have in common.
     ///
     /// # Errors
     /// If there is no driver, it is too old, there is no such device, or it is of a kind that no code is made for.
     pub fn open(ordinal: usize) -> Result<Self, CudaError> {
+        Self::check(ordinal)?;
+        Self::within(CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?)
+    }
+
+    /// Opens device `ordinal` in a context of its own: the device runs one context at a time, so kernels of this one
+    /// never share the chip with those of another, and an error that ends another one's context leaves this one alone.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_apart(ordinal: usize) -> Result<Self, CudaError> {
+        Self::check(ordinal)?;
+        Self::within(CudaContext::new_non_primary(ordinal, 0).during("cuCtxCreate")?)
+    }
+
+    /// How many devices the driver shows; they are numbered from 0.
+    ///
+    /// # Errors
+    /// If there is no driver, or it is too old.
+    pub fn count() -> Result<usize, CudaError> {
         // SAFETY: only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
@@ -51,7 +70,17 @@ impl Device {
         if version < DRIVER_VERSION_MIN {
             return Err(CudaError::OldDriver { version });
         }
-        let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
+        Ok(usize::try_from(CudaContext::device_count().during("cuDeviceGetCount")?).unwrap_or(0))
+    }
+
+    fn check(ordinal: usize) -> Result<(), CudaError> {
+        match Self::count()? {
+            count if ordinal < count => Ok(()),
+            count => Err(CudaError::NoDevice { ordinal, count }),
+        }
+    }
+
+    fn within(context: Arc<CudaContext>) -> Result<Self, CudaError> {
         // SAFETY: the order of one stream is all the synchronisation that buffers need; who takes a second says
         // `follow`.
         unsafe { context.disable_event_tracking() };
@@ -186,6 +215,8 @@ impl Module {
     /// If there is none, or its parameter is of another size.
     pub(in crate::cuda) fn kernel<A: DeviceStruct>(self: &Arc<Self>, name: &str) -> Result<Kernel<A>, CudaError> {
         let c_name = CString::new(name).expect("kernel names have no zero bytes");
+        // The thread may have worked with another device since the module was loaded.
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, c_name) }.during("cuModuleGetFunction")?;
         let (mut offset, mut bytes) = (0, 0);
@@ -197,7 +228,7 @@ impl Module {
             return Err(CudaError::Argument { kernel: name.into(), got: bytes, want: size_of::<A>() });
         }
         self.keep_stack(function)?;
-        Ok(Kernel { function, shared_bytes: 0, _module: self.clone(), _argument: PhantomData })
+        Ok(Kernel { function, shared_bytes: 0, module: self.clone(), _argument: PhantomData })
     }
 }
 
@@ -217,6 +248,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
         // SAFETY: loaded by `Device::module`; kernels keep the module alive. A failure leaves nothing to do.
         let _ = unsafe { result::module::unload(self.module) };
     }
@@ -238,7 +270,7 @@ pub(in crate::cuda) struct Kernel<A> {
     /// Dynamic shared memory of a block.
     shared_bytes: u32,
     /// Held so that it outlives the function.
-    _module: Arc<Module>,
+    module: Arc<Module>,
     _argument: PhantomData<fn(A)>,
 }
 
@@ -249,8 +281,8 @@ unsafe impl<A> Sync for Kernel<A> {}
 
 impl<A> Clone for Kernel<A> {
     fn clone(&self) -> Self {
-        let (module, shared_bytes) = (self._module.clone(), self.shared_bytes);
-        Self { function: self.function, shared_bytes, _module: module, _argument: PhantomData }
+        let (module, shared_bytes) = (self.module.clone(), self.shared_bytes);
+        Self { function: self.function, shared_bytes, module, _argument: PhantomData }
     }
 }
 
@@ -260,6 +292,7 @@ impl<A: DeviceStruct> Kernel<A> {
     /// # Errors
     /// If the device does not have as much.
     pub(in crate::cuda) fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
+        self.module.context.bind_to_thread().during("cuCtxSetCurrent")?;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the module is loaded, so the function is there.
         unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) }
@@ -293,6 +326,7 @@ impl<A: DeviceStruct> Kernel<A> {
     /// # Errors
     /// If the driver refuses.
     pub(in crate::cuda) fn resident(&self, threads: u32) -> Result<u32, CudaError> {
+        self.module.context.bind_to_thread().during("cuCtxSetCurrent")?;
         let (mut blocks, shared) = (0, self.shared_bytes as usize);
         // SAFETY: the function is loaded; the driver writes one number.
         unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.function, threads as i32, shared) }

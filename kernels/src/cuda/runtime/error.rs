@@ -15,6 +15,16 @@ pub enum CudaError {
         /// As the driver says it: 1000 * major + 10 * minor.
         version: i32,
     },
+    /// The driver shows no device of this number.
+    #[error(
+        "there is no GPU {ordinal}: the driver shows {count}, numbered from 0 (CUDA_VISIBLE_DEVICES decides which)"
+    )]
+    NoDevice {
+        /// The number that was asked for.
+        ordinal: usize,
+        /// How many devices there are.
+        count: usize,
+    },
     /// The run-time compiler cannot be loaded.
     #[error(
         "the CUDA run-time compiler (libnvrtc.so.13) cannot be loaded{}; install the package cuda-nvrtc-13-0, \

@@ -211,7 +211,7 @@ mod tests {
         let grammar = Starter { arbiter, make, rules: again.0, clock: again.1 };
         let late =
             (DeferredUsers::new(engram, links.tables.clone()), DeferredUsers::new(grammar, links.grammars.clone()));
-        let gateway = Arc::new(Gateway::new("tables that break", &config, 1));
+        let gateway = Arc::new(Gateway::new("tables that break", &config));
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
             let settings = SchedulerSettings {
                 config,

@@ -160,7 +160,7 @@ impl Dispatcher {
     }
 
     /// What a replica has to do.
-    pub(crate) fn tell(&self, replica: usize, load: ReplicaLoad) {
+    pub fn tell(&self, replica: usize, load: ReplicaLoad) {
         self.0.states[replica].tell(load);
     }
 
@@ -170,7 +170,7 @@ impl Dispatcher {
     }
 
     /// The prefix cache of a replica has changed.
-    pub(crate) fn note(&self, replica: usize, changes: Vec<PrefixChange>) {
+    pub fn note(&self, replica: usize, changes: Vec<PrefixChange>) {
         // Held meanwhile, so that changes by several replicas are told in the order in which they are noted.
         let events = self.0.events.as_ref().map(Mutex::lock);
         let changes = if self.has_several() { self.0.prefixes.note(replica, changes) } else { changes };

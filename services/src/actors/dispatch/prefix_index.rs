@@ -7,6 +7,7 @@ use crate::limits;
 use chimere_engine::CHUNK_TOKENS;
 use chimere_engine::scheduler::{CacheTier, PrefixChange, Request, unit_hash};
 use dashmap::DashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Replicas that the index has room for.
 const REPLICAS_MAX: usize = limits::REPLICAS_MAX as usize;
@@ -19,7 +20,7 @@ const _: () = assert!(REPLICAS_MAX * TIERS <= u64::BITS as usize, "a word has a 
 /// Units of prompts by their hashes, each with the replicas that keep it.
 #[derive(Debug, Default)]
 pub(super) struct PrefixIndex {
-    units: DashMap<u64, u64>,
+    units: DashMap<u64, u64, BuildHasherDefault<HashOfHash>>,
 }
 
 impl PrefixIndex {
@@ -62,18 +63,45 @@ impl PrefixIndex {
     pub(super) fn kept(&self, request: &Request, replicas: usize) -> Vec<u32> {
         let mut kept = vec![0; replicas];
         let Some(scope) = request.spec.cache_scope() else { return kept };
-        let (mut before, mut on) = (None, u64::MAX);
+        let mut set = |bits: u64, tokens: u32| {
+            let each = kept.iter_mut().enumerate().filter(|(replica, _)| bits & bit(*replica, CacheTier::Device) != 0);
+            each.for_each(|(_, kept)| *kept = tokens);
+        };
+        let (mut before, mut on, mut tokens) = (None, u64::MAX, 0);
         for unit in request.prompt.chunks_exact(CHUNK_TOKENS as usize) {
             let hash = unit_hash(scope, before, unit);
-            on &= self.units.get(&hash).map_or(0, |bits| whole(*bits));
-            if on == 0 {
-                break;
+            let with = on & self.units.get(&hash).map_or(0, |bits| whole(*bits));
+            if with != on {
+                // These keep the units before this one.
+                set(on & !with, tokens);
+                on = with;
             }
-            let each = kept.iter_mut().enumerate().filter(|(replica, _)| on & bit(*replica, CacheTier::Device) != 0);
-            each.for_each(|(_, tokens)| *tokens += CHUNK_TOKENS);
+            if on == 0 {
+                return kept;
+            }
+            tokens += CHUNK_TOKENS;
             before = Some(hash);
         }
+        set(on, tokens);
         kept
+    }
+}
+
+/// Takes a unit's hash as it is: it was made by a hasher.
+#[derive(Clone, Copy, Debug, Default)]
+struct HashOfHash(u64);
+
+impl Hasher for HashOfHash {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

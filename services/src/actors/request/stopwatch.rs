@@ -127,7 +127,7 @@ pub(in crate::actors) mod tests {
     }
 
     fn stopwatch(choices: usize) -> Stopwatch {
-        Stopwatch::new(choices, Arc::new(Gateway::new("a stopwatch", &config_of_one(), 1)))
+        Stopwatch::new(choices, Arc::new(Gateway::new("a stopwatch", &config_of_one())))
     }
 
     #[test]

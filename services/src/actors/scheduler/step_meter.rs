@@ -392,8 +392,7 @@ mod tests {
         let config = config_of_one();
         let log = Arc::<StepLog>::default();
         let mut watcher = log.watch();
-        let mut meter =
-            StepMeter::new(&config, ReplicaMeter::alone(), Arc::new(Gateway::new("a meter", &config, 1)), log);
+        let mut meter = StepMeter::new(&config, ReplicaMeter::alone(), Arc::new(Gateway::new("a meter", &config)), log);
         let (plan, pace) = (StepPlan::new(StepId(0), Vec::new()), Pace::default());
         let mut pipeline = Pipeline::new(config, DraftSettings::default(), pace);
         let mut step = pipeline.launched(&plan, Micros(0)).clone();

@@ -2,12 +2,15 @@
 
 mod activations;
 mod budget;
+mod devices;
 mod draft_ids;
 mod drafts;
 mod residents;
 
 pub use activations::Activations;
 pub use budget::Budget;
+pub use devices::Devices;
+pub(crate) use devices::shares;
 pub use draft_ids::DraftIds;
 pub use drafts::{DraftSources, Drafts};
 pub use residents::Residents;
@@ -22,11 +25,14 @@ use serde::{Deserialize, Serialize};
 pub struct Engine {
     /// The device that computes steps.
     pub device: Device,
+    /// GPUs that compute, each with a replica.
+    pub devices: Devices,
     /// Threads that compute on the CPU; 0 takes every core.
     pub threads: u32,
     /// Core that the thread of the engine is pinned to; -1 lets the system choose.
     pub core: i64,
-    /// Replicas of the engine that share the device's threads and memory, each with its own scheduler.
+    /// Replicas of the engine that share the CPU's threads and memory, each with its own scheduler; on GPUs as many as
+    /// `devices` names.
     pub replicas: u32,
     /// Share of the replicas that have to live for the service to call itself ready, 0 to 1; one always has to.
     pub ready_share: f64,
@@ -66,6 +72,7 @@ impl Default for Engine {
     fn default() -> Self {
         Self {
             device: Device::Auto,
+            devices: Devices::First,
             threads: 0,
             core: -1,
             replicas: 1,

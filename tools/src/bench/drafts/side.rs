@@ -89,7 +89,7 @@ impl Side {
             pace: pace(&Config::default(), &setup),
             clock: clock.clone(),
             live: Default::default(),
-            gateway: Arc::new(Gateway::new("bench", &scheduler, 1)),
+            gateway: Arc::new(Gateway::new("bench", &scheduler)),
             step_log: Default::default(),
         };
         let watchdog = (StepLimits::default(), end_process_now as fn());

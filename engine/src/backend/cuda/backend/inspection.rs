@@ -4,10 +4,22 @@ use super::CudaBackend;
 use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::workspace::GIVEN_ROWS_MAX;
 use crate::ids::{PageId, SlotId};
+use chimere_kernels::cuda::KernelCache;
+use chimere_kernels::cuda::endless::{Endless, EndlessBy};
 use cudarc::driver::sys;
 use std::collections::HashSet;
 
 impl CudaBackend {
+    /// Enqueues a wait that never ends, and that its bound of `ticks` x 67 ms turns into a trap: no later step of this
+    /// backend succeeds.
+    ///
+    /// # Errors
+    /// If the kernel cannot be compiled or launched.
+    pub fn trap(&mut self, ticks: u32) -> CudaResult<()> {
+        let cache = KernelCache::new(KernelCache::default_dir());
+        Ok(Endless::load(&self.device, &cache, ticks)?.launch(&self.device, EndlessBy::Word)?)
+    }
+
     /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled
     /// prompts.
     ///

@@ -118,7 +118,8 @@ impl CudaBackend {
         }
         let config = &config.of(&model.config);
         let mut laps = Laps::begin();
-        let device = Arc::new(Device::open(config.ordinal)?);
+        let open = if config.own_context { Device::open_apart } else { Device::open };
+        let device = Arc::new(open(config.ordinal)?);
         laps.end("the device is open");
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
         let c = &config.computed(&model.config);

@@ -53,6 +53,9 @@ pub enum Activations {
 pub struct CudaConfig {
     /// Which of the devices that the driver shows.
     pub ordinal: usize,
+    /// The backend has a context of its own on that device. One device's backends share its primary context otherwise,
+    /// and an error that ends it ends all of them.
+    pub own_context: bool,
     /// How many sequences can have state at once.
     pub slots: u32,
     /// How many recurrent states the prefix cache can keep.
@@ -113,6 +116,7 @@ impl CudaConfig {
     pub(crate) fn of_slots(slots: u32) -> Self {
         Self {
             ordinal: 0,
+            own_context: false,
             slots,
             checkpoints: 0,
             host_cache_bytes: 0,
