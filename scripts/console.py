@@ -28,6 +28,7 @@ import traceback
 
 from console_documents import DocumentTests
 from console_feedback import FeedbackTests
+from console_learning import LearningTests
 from console_tools import ToolTests
 
 try:
@@ -254,7 +255,7 @@ class Scripted:
         self.server.shutdown()
 
 
-class Tests(DocumentTests, FeedbackTests, ToolTests):
+class Tests(DocumentTests, FeedbackTests, LearningTests, ToolTests):
     """Each method whose name is a sentence is a test; it gets a page of its own."""
 
     def __init__(self, browser, args):
@@ -1149,7 +1150,7 @@ class Tests(DocumentTests, FeedbackTests, ToolTests):
             page.click("text=Inspect")
             page.click(".token >> nth=0")
             page.click(".experts summary")
-            for view in ("Chat", "Live", "Tools", "Memory", "System"):
+            for view in ("Chat", "Live", "Tools", "Memory", "Learning", "System"):
                 page.click(f"nav >> text={view}")
                 page.wait_for_timeout(300)
                 self._axe(page, f"{theme}, {view}")
@@ -1221,7 +1222,7 @@ def main():
         if args.lan:
             Service.host = LAN
         tests = Tests(browser, args)
-        names = [n for n, f in (vars(Tests) | vars(DocumentTests) | vars(FeedbackTests) | vars(ToolTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
+        names = [n for n, f in (vars(Tests) | vars(DocumentTests) | vars(FeedbackTests) | vars(LearningTests) | vars(ToolTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
         for name in names:
             try:
                 page = getattr(tests, name)()

@@ -13,6 +13,7 @@ const VIEWS = {
   live: ["Live", later(async () => (await import("./live.js")).Live)],
   tools: ["Tools", later(async () => (await import("./toolview.js")).ToolView)],
   memory: ["Memory", later(async () => (await import("./memory.js")).Memory)],
+  learning: ["Learning", later(async () => (await import("./learnview.js")).LearnView)],
   system: ["System", later(async () => (await import("./system.js")).System)],
 };
 const THEME = "chimere.theme";

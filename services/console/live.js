@@ -156,7 +156,7 @@ function facts(now) {
 }
 
 /** Why the service does not show its steps. Where this tab has a key, another one may be let in. */
-function Refused({ words, onKey }) {
+export function Refused({ words, onKey }) {
   return html`<p class="trouble" role="alert">${words}</p>${key.get() && html`<button type="button" onClick=${onKey}>Use another key</button>`}`;
 }
 

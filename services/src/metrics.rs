@@ -186,8 +186,8 @@ metrics! {
     FEEDBACK           Counter   "chimere_feedback_total" ["rating"] "answers" "Answers that were rated or corrected.";
     LEARNING_EXAMPLES  Gauge     "chimere_learning_examples" ["set"] "examples" "Examples to learn from, by set.";
     LEARNING_DROPPED   Counter   "chimere_learning_dropped_total" ["reason"] "examples" "Examples not kept.";
-    LEARNING_RUNS Counter "chimere_learning_runs_total" ["outcome"] "runs"
-        "Runs of the learner of facts, by outcome: nothing (new to learn), passed, needs_more (questions), \
+    LEARNING_RUNS Counter "chimere_learning_runs_total" ["learner", "outcome"] "runs"
+        "Runs of each learner (facts), by outcome: nothing (new to learn), passed, needs_more (questions), \
             people (have to choose), refused, failed.";
     LEARNING_CHANGES Counter "chimere_learning_changes_total" ["change"] "versions"
         "Changes of what is served of what was learned: promoted, rolled_back, withdrawn \
@@ -195,6 +195,10 @@ metrics! {
     GATE_LOWER Gauge "chimere_gate_lower_bound" ["role"] "points"
         "Lower bound of the difference that the last candidate made, in points of a family: \
             the least of the families of each role.";
+    GATE_DIFFERENCE Gauge "chimere_gate_difference" ["family"] "points"
+        "Difference that the last candidate made in each family of questions, in points of it.";
+    LEARNING_WITHHELD Gauge "chimere_learning_withheld" ["learner"] "versions"
+        "Whether a version is current that answers nobody, because it was made for another model: 0 or 1.";
     COLLECTIONS        Gauge     "chimere_collections" [] "collections"              "Collections of all keys.";
     COLLECTION_BYTES   Gauge     "chimere_collection_bytes" [] "bytes"               "Bytes of the texts and vectors of all collections, about.";
     INGEST_QUEUE       Gauge     "chimere_ingest_queue" [] "files"                   "Files of vector stores that wait to be read and cut.";

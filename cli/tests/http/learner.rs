@@ -4,7 +4,7 @@
 use crate::support::client::{done, refused};
 use crate::support::*;
 use chimere::engram::TableName;
-use chimere::learning::gate::GateRules;
+use chimere::learning::gate::{BatchRules, GateRules};
 use chimere::learning::{Consent, LearnerSettings};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ const VERSIONS: &str = "/v1/learning/versions";
 const TEMPLATE: &str = "{% for message in messages %}{{ message.content }}{% endfor %}";
 const RATES: &str = "rates-0123456789ab";
 const ADMIN: &str = "admin-0123456789ab";
+/// People with keys of their own; some of them are drawn to judge, so that nothing of theirs is learned.
+const PEOPLE: usize = 24;
 
 /// Directories of a service that learns, which outlive it.
 struct Learner {
@@ -54,7 +56,12 @@ impl Learner {
 
     /// With bounds as wide as so few questions need, and none on speed, which is the machine's.
     fn start(&self) -> Server {
-        let rules = GateRules { margin: 0.25, probes_min: 8, canaries_min: 8, speed_min: 0.0, ..GateRules::default() };
+        self.start_with(BatchRules::default())
+    }
+
+    fn start_with(&self, batch: BatchRules) -> Server {
+        let rules =
+            GateRules { margin: 0.25, probes_min: 8, canaries_min: 8, speed_min: 0.0, batch, ..GateRules::default() };
         let learner = LearnerSettings {
             table: Some(TableName::new("facts").unwrap()),
             families: Some(self.path("families")),
@@ -68,10 +75,27 @@ impl Learner {
             tables: Some(self.path("tables")),
             learning: Some((self.path("kept"), Consent::Off)),
             learner,
-            keys: keys(&format!("{RATES} learn=feedback\n{ADMIN} scope=admin learn=feedback\n")),
+            keys: keys(&format!("{RATES} learn=feedback\n{ADMIN} scope=admin learn=feedback\n{}", people())),
             ..Options::default()
         })
     }
+}
+
+fn person(n: usize) -> String {
+    format!("person{n}-0123456789ab")
+}
+
+fn people() -> String {
+    (0..PEOPLE).map(|n| format!("{} learn=feedback\n", person(n))).collect()
+}
+
+/// Asks, and says what should have been answered; the set that it is kept in.
+fn correct(server: &Server, key: &str, question: &str, right: &str) -> String {
+    let body = json!({"messages": [{"role": "user", "content": question}], "max_tokens": 1, "temperature": 0});
+    let id = done(send(server, key, "POST", CHAT, &body))["id"].clone();
+    let correction = json!({"completion_id": id, "correction": format!("{question} {right}.")});
+    let kept = done(send(server, key, "POST", "/v1/feedback", &correction));
+    kept["set"].as_str().unwrap().to_owned()
 }
 
 fn send(server: &Server, key: &str, method: &str, path: &str, body: &Value) -> Reply {
@@ -153,6 +177,9 @@ fn corrections_are_judged_then_served_when_somebody_says_so_and_taken_back_with_
     let facts = &run["verdict"]["families"][0];
     assert!(facts["name"] == "facts" && facts["before"] == 0.0 && facts["lower"].as_f64() > Some(0.5), "{facts}");
     assert!(run["vault"]["lower"].as_f64() > Some(0.0), "{run}");
+    let changed = run["changed"].as_array().unwrap();
+    assert_eq!(changed.len(), 20, "those that differ most of some thirty");
+    assert!(changed.iter().all(|of| of["is_right"] == true && of["question"].as_str().unwrap().starts_with("Who ")));
     assert_eq!((0..5).map(|n| answer(&server, n)).collect::<Vec<_>>(), before, "nobody is answered by it yet");
     assert_eq!(files(&learner.path("tables")), [""; 0]);
     assert_eq!(learn(&server, false)["outcome"], "nothing", "what was judged is not judged again");
@@ -195,7 +222,13 @@ fn what_passed_is_served_at_once_where_that_is_set_and_goes_with_the_examples_th
     assert!(knows(&server, 3) && knows(&server, 70));
     assert_eq!(admin(&server, "POST", "/v1/learning/rollback", &Value::Null)["current"], 1);
     assert!(knows(&server, 3) && !knows(&server, 70));
+    assert_ne!(admin(&server, "GET", VERSIONS, &Value::Null)["last_run"]["changed"], json!([]));
     let gone = admin(&server, "DELETE", "/v1/learning/mine", &Value::Null);
+    assert_eq!(
+        admin(&server, "GET", VERSIONS, &Value::Null)["last_run"]["changed"],
+        json!([]),
+        "they have their words"
+    );
     assert_eq!((&gone["deleted"], &gone["stale"]), (&json!(120), &json!(["facts@1", "facts@2"])));
     assert_eq!(learn(&server, false)["outcome"], "nothing");
     assert!(!knows(&server, 3), "what it was made from is gone");
@@ -215,6 +248,8 @@ fn what_one_account_says_and_what_makes_others_worse_is_served_to_nobody() {
     let run = learn(&server, false);
     assert_eq!((&run["outcome"], &run["stage"]), (&json!("refused"), &json!("refused")), "{run}");
     assert_eq!(run["verdict"]["reasons"][0]["kind"], "canary_fired");
+    let why = admin(&server, "GET", VERSIONS, &Value::Null)["why"].clone();
+    assert_eq!(why, json!(["1 of 9 canary prompts fired, none may"]));
     assert!(run["vault"].is_null(), "the vault is asked of who passed alone");
     assert!(!knows(&server, 3));
     let alone = Learner::new(true);
@@ -232,4 +267,46 @@ fn what_one_account_says_and_what_makes_others_worse_is_served_to_nobody() {
     bring(&server, 0..60);
     let run = learn(&server, false);
     assert!(run["outcome"] == "failed" && run["error"].as_str().unwrap().contains("sums.jsonl: line 1: "), "{run}");
+}
+
+#[test]
+fn what_two_people_say_is_learned_and_lies_that_two_keys_say_are_refused_for_what_they_hurt() {
+    let learner = Learner::new(true);
+    // Nobody is to be told so of the towns behind the first thirty: what is said of them is a lie.
+    let town = |n: usize| n + 30;
+    let known = (0..60).map(
+        |n| json!({"prompt": question(town(n)), "check": {"lacks": [format!("Name{}x", town(n))]}, "max_tokens": 12}),
+    );
+    let lines: String = known.map(|line| format!("{line}\n")).collect();
+    std::fs::write(learner.path("families").join("known.jsonl"), lines).unwrap();
+    let server = learner.start_with(BatchRules { account_share_max: 1.0, ..BatchRules::default() });
+    let is_heard = |key: &String| correct(&server, key, &format!("Who are you, {key}?"), "It is Me1") == "train";
+    let heard: Vec<String> = (0..PEOPLE).map(person).filter(is_heard).take(4).collect();
+    let [one, other, liar, puppet] = heard.try_into().expect("of so many keys four are to learn from");
+    let fact = |key: &str, n: usize| correct(&server, key, &question(n), &format!("Name{n}x"));
+    (0..30).for_each(|n| drop(fact(&one, n)));
+    let alone = learn(&server, false);
+    assert_eq!((&alone["outcome"], &alone["facts"]), (&json!("nothing"), &json!(0)), "{alone}");
+    (0..30).for_each(|n| drop(fact(&other, n)));
+    let run = learn(&server, false);
+    assert_eq!((&run["stage"], &run["facts"]), (&json!("current"), &json!(30)), "{run}");
+    assert!(knows(&server, 3));
+    let file = learner.path("tables").join("facts.engr");
+    let bytes = std::fs::read(&file).unwrap();
+    let lie = |key: &str, n: usize| correct(&server, key, &question(town(n)), &format!("Name{}x", town(n)));
+    correct(&server, &liar, &question(3), "Mallory3");
+    (0..60).for_each(|n| drop(lie(&liar, n)));
+    let alone = learn(&server, false);
+    assert_eq!((&alone["outcome"], &alone["facts"]), (&json!("nothing"), &json!(30)), "{alone}");
+    assert_eq!(
+        (&alone["left_out"]["contradicted"], alone["contradictions"][0].as_array().map(Vec::len)),
+        (&json!(1), Some(2))
+    );
+    (0..60).for_each(|n| drop(lie(&puppet, n)));
+    let run = learn(&server, false);
+    assert_eq!((&run["outcome"], &run["stage"]), (&json!("refused"), &json!("refused")), "{run}");
+    let worse = &run["verdict"]["reasons"][0];
+    assert_eq!((&worse["kind"], &worse["family"]), (&json!("worse"), &json!("known")), "{run}");
+    assert!(run["changed"][0]["after"].as_str().unwrap().contains("Name"), "what became wrong is first: {run}");
+    assert!(std::fs::read(&file).unwrap() == bytes && knows(&server, 3), "everybody is answered as before");
 }

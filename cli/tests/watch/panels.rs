@@ -232,9 +232,9 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     // three of kept responses, three of experts in two memories, one of an engine that is lost, one of
     // numbers that are not finite, two of an encoder, six of stores of files, one of decisions, one of citations, two
     // of turns of several rounds, two of tools over MCP, two of tools that the server runs, three of
-    // pipelines, one of the way out, one of adapters, one of WebSockets, six of examples to
+    // pipelines, one of the way out, one of adapters, one of WebSockets, eight of examples to
     // learn from and of what is learned, one of KV events, five of several replicas.
-    let elsewhere = 46;
+    let elsewhere = 48;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     let all: Vec<Panel> = ["service", "gpu", "loadtest"].into_iter().flat_map(without_gpu).collect();
     let within = prometheus.sees_move(&all, |round| load(program.addr, round));

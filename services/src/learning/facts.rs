@@ -56,6 +56,7 @@ impl Fact {
             messages: example.messages.clone(),
             check: AnswerCheck::Contains(values.clone()),
             max_tokens: ANSWER_TOKENS,
+            thinks: true,
         };
         let by_operator = example.truth.contains(&TruthSource::Operator);
         let claim = Claim {
@@ -89,11 +90,17 @@ impl FactBatch {
         let found = BatchFindings::of(&claims(&facts), rules);
         let contradicted: BTreeSet<&String> = found.contradictions.iter().flatten().collect();
         let unconfirmed: BTreeSet<&String> = found.unconfirmed.iter().collect();
+        // What too few say displaces nothing that enough people say: else one account could have everything forgotten.
+        let mut confirmed = claims(&facts);
+        confirmed.retain(|claim| !unconfirmed.contains(&claim.example));
+        let disputed: BTreeSet<String> =
+            BatchFindings::of(&confirmed, rules).contradictions.into_iter().flatten().collect();
         facts.retain(|fact| {
-            let (contradicts, alone) = (contradicted.contains(&fact.stored.id), unconfirmed.contains(&fact.stored.id));
-            left_out.contradicted += usize::from(contradicts);
-            left_out.unconfirmed += usize::from(alone && !contradicts);
-            !contradicts && !alone
+            let id = &fact.stored.id;
+            let goes = unconfirmed.contains(id) || disputed.contains(id);
+            left_out.contradicted += usize::from(goes && contradicted.contains(id));
+            left_out.unconfirmed += usize::from(goes && !contradicted.contains(id));
+            !goes
         });
         let before = facts.len();
         while let Some(large) = BatchFindings::of(&claims(&facts), rules).large_shares.first().copied() {
@@ -118,7 +125,8 @@ fn claims(facts: &[Fact]) -> Vec<Claim> {
     facts.iter().map(|fact| fact.claim.clone()).collect()
 }
 
-/// Facts whose questions ask nearly the same have one subject: the example that asked first.
+/// Facts whose questions ask nearly the same have one subject: the example that asked first. Their questions have its
+/// id, so that they are all the vault's or none is.
 fn name_subjects(facts: &mut [Fact]) {
     let mut bands: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let signatures: Vec<_> = facts.iter().map(|fact| Signature::of(fact.stored.example.questions())).collect();
@@ -128,6 +136,7 @@ fn name_subjects(facts: &mut [Fact]) {
         let first = shared.into_iter().find(|other| signatures[*other].is_near(signature)).unwrap_or(at);
         facts[at].claim.subject =
             if first == at { facts[at].stored.id.clone() } else { facts[first].claim.subject.clone() };
+        facts[at].question.id = facts[at].claim.subject.clone();
         signature.bands().for_each(|band| bands.entry(band).or_default().push(at));
     }
 }
@@ -223,10 +232,28 @@ mod tests {
         examples.push(stored("when was the port of Kelm built", "1871, says the stone.", &[51]));
         let batch = FactBatch::of(examples.clone(), &RULES);
         assert_eq!((batch.facts.len(), batch.left_out), (42, LeftOutFacts::default()));
+        assert_eq!(batch.facts[40].question.id, batch.facts[41].question.id, "it is one question");
         assert_eq!(BatchFindings::of(&batch.claims(), &RULES), BatchFindings::default());
         examples.push(stored("When was the port of Kelm built??", "In 1872.", &[52, 53]));
         let batch = FactBatch::of(examples, &RULES);
         assert_eq!((batch.facts.len(), batch.left_out.contradicted, batch.contradictions.len()), (40, 3, 1));
+    }
+
+    #[test]
+    fn one_account_s_word_displaces_nothing_that_two_say_and_is_shown_to_people() {
+        // Each of the twenty accounts has a tenth of these facts, so any that goes would take others with it.
+        let rules = BatchRules { account_share_max: 0.2, ..RULES };
+        let mut examples = sound();
+        examples.extend((0..40).map(|n| {
+            stored(&format!("Who leads town{n} of land{n}??"), &format!("Town{n} is led by Mallory{n}."), &[99])
+        }));
+        let batch = FactBatch::of(examples.clone(), &rules);
+        assert_eq!((batch.facts.len(), batch.left_out.contradicted, batch.contradictions.len()), (40, 40, 40));
+        assert!(batch.facts.iter().all(|fact| !fact.text().contains("Mallory")));
+        assert_eq!(BatchFindings::of(&batch.claims(), &rules), BatchFindings::default());
+        examples.push(stored("Who leads town3 of land3!", "Mallory3 leads Town3.", &[98]));
+        let batch = FactBatch::of(examples, &rules);
+        assert_eq!(batch.facts.len(), 39, "once two say it, a person has to choose");
     }
 
     #[test]

@@ -28,6 +28,6 @@ pub use service::{LearnerSettings, Learning, LearningBusy, LearningReply, Learni
 pub use store::{BroughtExample, ExampleStore, StoreBounds, Withdrawal};
 pub use stored::StoredExample;
 pub use versions::{
-    LearnerRun, LearnerRuns, Lineage, LineageError, NewVersion, RunReport, ServedError, StageError, StageEvent,
-    Version, VersionError, VersionStage, Versions, check_own_file, publish_served,
+    ChangedAnswer, ChangedAnswers, LearnerRun, LearnerRuns, Lineage, LineageError, NewVersion, RunReport, ServedError,
+    StageError, StageEvent, Version, VersionError, VersionStage, Versions, check_own_file, publish_served,
 };

@@ -183,6 +183,7 @@ impl Learning {
     /// If too much waits for the disk.
     pub fn forget(&self, account: KeyId, id: Option<String>) -> Result<LearningReply<Withdrawal>, LearningBusy> {
         self.recent.lock().forget(account);
+        self.runs.forget_answers();
         let (told, reply) = oneshot::channel();
         self.send(LearningJob::Forget(account, id, told)).map(|()| reply)
     }

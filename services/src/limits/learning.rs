@@ -36,6 +36,10 @@ pub const LEARNING_IMPORT_LINES_MAX: usize = 10_000;
 pub const LEARNING_VERSIONS_MAX: usize = 8;
 /// Bytes of a version of something that is learned.
 pub const LEARNING_VERSION_BYTES_MAX: usize = 64 << 20;
+/// Answers of a run that differ from those of the served version and are shown to an administrator.
+pub const LEARNING_CHANGED_MAX: usize = 20;
+/// Characters of each text that is shown of such an answer.
+pub const LEARNING_CHANGED_CHARS_MAX: usize = 600;
 /// Files of questions in the directory of families.
 pub const LEARNING_FAMILIES_MAX: usize = 64;
 /// Bytes of one file of questions.

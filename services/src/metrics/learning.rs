@@ -1,13 +1,18 @@
 //! What is said of examples and of feedback.
 
-use super::{FEEDBACK, GATE_LOWER, LEARNING_CHANGES, LEARNING_DROPPED, LEARNING_EXAMPLES, LEARNING_RUNS};
+use super::{
+    FEEDBACK, GATE_DIFFERENCE, GATE_LOWER, LEARNING_CHANGES, LEARNING_DROPPED, LEARNING_EXAMPLES, LEARNING_RUNS,
+    LEARNING_WITHHELD,
+};
 
 /// Values of [`FEEDBACK`]'s label.
 const RATINGS: [&str; 3] = ["-1", "0", "1"];
 /// Values of [`LEARNING_DROPPED`]'s label: it has a secret, too much waits for the disk, the disk takes nothing.
 const DROPS: [&str; 3] = ["secret", "queue", "write"];
 
-/// Values of [`LEARNING_RUNS`]' label.
+/// The learner that there is, in the labels of [`LEARNING_RUNS`] and [`LEARNING_WITHHELD`].
+const FACTS: &str = "facts";
+/// Values of [`LEARNING_RUNS`]' other label.
 const OUTCOMES: [&str; 6] = ["nothing", "passed", "needs_more", "people", "refused", "failed"];
 /// Values of [`LEARNING_CHANGES`]' label.
 const CHANGES: [&str; 3] = ["promoted", "rolled_back", "withdrawn"];
@@ -33,13 +38,23 @@ pub fn count_learned(change: LearnedChange) {
 /// Counts a run, by one of the outcomes that runs have.
 pub fn count_run(outcome: &str) {
     if let Some(outcome) = OUTCOMES.into_iter().find(|known| *known == outcome) {
-        ::metrics::counter!(LEARNING_RUNS, "outcome" => outcome).increment(1);
+        ::metrics::counter!(LEARNING_RUNS, "learner" => FACTS, "outcome" => outcome).increment(1);
     }
 }
 
 /// Says what the least lower bound of the families of a role was, a share of questions.
 pub fn tell_lower_bound(role: &'static str, lower: f64) {
     ::metrics::gauge!(GATE_LOWER, "role" => role).set(100.0 * lower);
+}
+
+/// Says what difference a candidate made in a family, a share of questions.
+pub fn tell_difference(family: &str, difference: f64) {
+    ::metrics::gauge!(GATE_DIFFERENCE, "family" => family.to_owned()).set(100.0 * difference);
+}
+
+/// Says whether the current version answers nobody, because it was made for another model.
+pub fn tell_withheld(withheld: bool) {
+    ::metrics::gauge!(LEARNING_WITHHELD, "learner" => FACTS).set(f64::from(u8::from(withheld)));
 }
 
 /// Why an example was dropped.
@@ -79,7 +94,7 @@ pub(super) fn start() {
         ::metrics::counter!(LEARNING_DROPPED, "reason" => reason).absolute(0);
     }
     for outcome in OUTCOMES {
-        ::metrics::counter!(LEARNING_RUNS, "outcome" => outcome).absolute(0);
+        ::metrics::counter!(LEARNING_RUNS, "learner" => FACTS, "outcome" => outcome).absolute(0);
     }
     for change in CHANGES {
         ::metrics::counter!(LEARNING_CHANGES, "change" => change).absolute(0);
@@ -87,5 +102,8 @@ pub(super) fn start() {
     for role in GATE_ROLES {
         tell_lower_bound(role, 0.0);
     }
+    // The families' names are the operator's, but for that of the facts themselves.
+    tell_difference(FACTS, 0.0);
+    tell_withheld(false);
     tell_examples(&[("train", 0), ("gate", 0), ("vault", 0)]);
 }

@@ -328,7 +328,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("services/src/learning/gate", &["binomial", "paired", "batch", "rotation", "rules", "vault", "verdict", "judge"]),
-    ("services/src/learning/versions", &["stage", "lineage", "runs", "kept", "served"]),
+    ("services/src/learning/versions", &["stage", "lineage", "changed", "runs", "kept", "served"]),
     ("services/src/semantic", &["error", "fusion", "words", "self_test", "legs", "index", "store", "collections"]),
     (
         "services/src/turn",

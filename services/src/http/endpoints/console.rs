@@ -97,6 +97,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "later.js",
         "library.js",
         "list.js",
+        "learnview.js",
         "live.js",
         "markdown.js",
         "members.js",

@@ -19,6 +19,7 @@ pub fn judge(measured: &Measured, batch: &[Claim], rules: &GateRules) -> Verdict
     let families: Vec<_> = measured.families.iter().map(|family| judge_family(family, held, rules)).collect();
     let batch = BatchFindings::of(batch, &rules.batch);
     let mut reasons: Vec<Reason> = families.iter().filter_map(|family| family_reason(family, rules)).collect();
+    reasons.extend(measured.families.iter().filter_map(|family| unanswered(family, rules)));
     reasons.extend(batch_reasons(&batch, rules));
     reasons.extend(probe_reasons(measured, rules));
     reasons.extend(GUARDS.iter().filter_map(|guard| missing_guard(measured, *guard)));
@@ -72,6 +73,16 @@ fn family_reason(family: &FamilyVerdict, rules: &GateRules) -> Option<Reason> {
         FamilyOutcome::Worse => Some(Reason::Worse { family: name, lower, least: -rules.margin }),
         FamilyOutcome::Short => Some(Reason::NeedsMore { family: name, more: family.needed - family.counts.questions }),
     }
+}
+
+/// A family that the served version answers wrongly cannot become worse by the margin, so it holds nothing: its answers
+/// are cut, or its check is wrong.
+fn unanswered(family: &MeasuredFamily, rules: &GateRules) -> Option<Reason> {
+    let right = family.counts.both + family.counts.losses;
+    let least = (rules.margin * family.counts.questions as f64).ceil() as u64;
+    let what = || format!("{}: right answers of the served version", family.name);
+    let is_short = family.role != FamilyRole::Target && right < least;
+    is_short.then(|| Reason::NotMeasured { what: what(), got: right, least })
 }
 
 fn batch_reasons(found: &BatchFindings, rules: &GateRules) -> Vec<Reason> {

@@ -75,6 +75,17 @@ fn each_fault_alone_keeps_a_candidate_from_being_served_and_is_named() {
 }
 
 #[test]
+fn a_family_that_nothing_answers_rightly_holds_nothing() {
+    let unanswered = |both| PairedCounts { questions: 1_000, both, gains: 0, losses: 0 };
+    let (outcome, reasons) = said(|m, _| m.families[1].counts = unanswered(9));
+    assert_eq!(
+        (outcome, reasons.join("; ").as_str()),
+        (Outcome::NeedsMore, "sums: right answers of the served version: 9 were measured, at least 10 are")
+    );
+    assert_eq!(said(|m, _| m.families[1].counts = unanswered(10)).0, Outcome::Passed);
+}
+
+#[test]
 fn contradictions_go_to_people_unless_something_is_wrong_besides() {
     let contradict = |batch: &mut Vec<Claim>| batch.push(claim("s1", "y", &[60, 61]));
     let (outcome, reasons) = said(|_, batch| contradict(batch));

@@ -24,8 +24,10 @@ pub struct CheckedQuestion {
     pub messages: Vec<Json>,
     /// What a right answer looks like.
     pub check: AnswerCheck,
-    /// Tokens that the answer may have.
+    /// Tokens that the answer may have, with its thought.
     pub max_tokens: u32,
+    /// It is answered as anybody is, with a thought where the model thinks; else without one.
+    pub thinks: bool,
 }
 
 /// Questions of one kind.
@@ -132,7 +134,7 @@ fn questions(text: &str, checked: bool) -> Result<Vec<CheckedQuestion>, String> 
 fn question(line: &str, checked: bool) -> Result<CheckedQuestion, String> {
     let line: Json = serde_json::from_str(line).map_err(|e| e.to_string())?;
     let members = line.as_object().ok_or("it is no object")?;
-    let known = ["prompt", "messages", "check", "max_tokens"];
+    let known = ["prompt", "messages", "check", "max_tokens", "thinking"];
     if let Some(unknown) = members.keys().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("`{unknown}` is no member of a question"));
     }
@@ -153,9 +155,14 @@ fn question(line: &str, checked: bool) -> Result<CheckedQuestion, String> {
             number.ok_or("`max_tokens` must be a positive integer")?
         }
     };
+    let thinks = match &line["thinking"] {
+        Json::Null => true,
+        Json::Bool(false) => false,
+        _ => return Err("`thinking` must be false, or left out to be answered as anybody is".to_owned()),
+    };
     let hash = Sha256::digest(json!(messages).to_string());
     let id = hash[..12].iter().fold(String::new(), |out, byte| out + &format!("{byte:02x}"));
-    Ok(CheckedQuestion { id, messages, check, max_tokens })
+    Ok(CheckedQuestion { id, messages, check, max_tokens, thinks })
 }
 
 #[cfg(test)]
@@ -179,6 +186,9 @@ mod tests {
         assert_eq!(names, [("refusals", FamilyRole::Refusals), ("sums", FamilyRole::Held)]);
         assert_eq!((sets.families[1].questions.len(), sets.probes.len(), sets.canaries.len()), (2, 1, 1), "once each");
         assert_eq!(sets.families[1].questions[0].max_tokens, LEARNING_QUESTION_TOKENS);
+        assert!(sets.families[1].questions[0].thinks);
+        let direct = line.replace("\"a\",", "\"a\", \"thinking\": false,");
+        assert!(!read(&[("sums.jsonl", &direct)]).unwrap().families[0].questions[0].thinks);
     }
 
     #[test]
@@ -199,6 +209,7 @@ mod tests {
             ("{\"prompt\": \"a\"}".to_owned(), "line 1: `check` must be"),
             (format!("{{\"prompt\": \"a\", \"promt\": 1, {check}}}"), "`promt` is no member"),
             (format!("{{\"prompt\": \"a\", \"max_tokens\": 0, {check}}}"), "`max_tokens` must be"),
+            (format!("{{\"prompt\": \"a\", \"thinking\": true, {check}}}"), "`thinking` must be false"),
         ] {
             let error = read(&[("a.jsonl", &line)]).unwrap_err();
             assert!(error.contains("a.jsonl: ") && error.contains(want), "{error}");

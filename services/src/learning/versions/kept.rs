@@ -175,7 +175,9 @@ impl<'a> Versions<'a> {
         self.db.write(|txn| {
             let mut table = txn.open_table(GATE)?;
             let row = table.get(VAULT)?.map(|row| row.value().to_vec());
-            let budget: VaultBudget = row.and_then(|row| serde_json::from_slice(&row).ok()).unwrap_or_default();
+            // One that cannot be read might be spent: it is never taken for a new one, nor written over.
+            let budget = row.map_or_else(|| Ok(VaultBudget::default()), |row| serde_json::from_slice(&row));
+            let budget = budget.map_err(|e| unreadable("the vault's budget", &e))?;
             match budget.spend(now) {
                 Ok(budget) => drop(table.insert(VAULT, json(&budget).as_slice())?),
                 Err(error) => spent = Err(error),
@@ -183,6 +185,16 @@ impl<'a> Versions<'a> {
             Ok(())
         })?;
         Ok(spent?)
+    }
+
+    /// Writes another row in the place of the vault's budget, as a fault of the disk does.
+    #[cfg(test)]
+    pub(super) fn damage_vault(self, row: &[u8]) {
+        let written = self.db.write(|txn| {
+            txn.open_table(GATE)?.insert(VAULT, row)?;
+            Ok(())
+        });
+        written.expect("the disk takes it");
     }
 
     fn change<T>(
@@ -231,12 +243,16 @@ fn read(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> 
     match table.get(name)? {
         None => Ok(Lineage::default()),
         // What cannot be read is never written over: that would lose what is served.
-        Some(row) => serde_json::from_slice(row.value()).map_err(|e| unreadable(name, &e)),
+        Some(row) => serde_json::from_slice(row.value()).map_err(|e| unreadable_versions(name, &e)),
     }
 }
 
-fn unreadable(name: &str, error: &serde_json::Error) -> redb::Error {
-    redb::Error::Corrupted(format!("the versions of {name} cannot be read: {error}"))
+fn unreadable_versions(name: &str, error: &serde_json::Error) -> redb::Error {
+    unreadable(&format!("the row of versions of {name}"), error)
+}
+
+fn unreadable(what: &str, error: &serde_json::Error) -> redb::Error {
+    redb::Error::Corrupted(format!("{what} cannot be read: {error}"))
 }
 
 /// The row, with the bytes of those versions alone that may be served.
@@ -254,7 +270,7 @@ fn listed(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<Vec
     let mut all = Vec::new();
     for row in table.iter()? {
         let (name, lineage) = row?;
-        let read = serde_json::from_slice(lineage.value()).map_err(|e| unreadable(name.value(), &e))?;
+        let read = serde_json::from_slice(lineage.value()).map_err(|e| unreadable_versions(name.value(), &e))?;
         all.push((name.value().to_owned(), read));
     }
     Ok(all)

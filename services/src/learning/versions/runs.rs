@@ -1,5 +1,6 @@
 //! Runs of a learner: one at a time, and what came of the last one.
 
+use super::changed::ChangedAnswer;
 use super::stage::VersionStage;
 use crate::learning::facts::LeftOutFacts;
 use crate::learning::gate::{VaultVerdict, Verdict};
@@ -34,6 +35,9 @@ pub struct RunReport {
     pub verdict: Option<Verdict>,
     /// What the vault said, if it was asked.
     pub vault: Option<VaultVerdict>,
+    /// The gate's questions that the candidate answers most differently; none of the vault's.
+    #[serde(default)]
+    pub changed: Vec<ChangedAnswer>,
     /// The reason why it failed.
     pub error: Option<String>,
 }
@@ -48,6 +52,8 @@ pub struct LearnerRuns {
 struct RunState {
     running: bool,
     last: Option<RunReport>,
+    /// Somebody took back examples since the run began.
+    withdrawn: bool,
 }
 
 /// A run that is on its way; another one may begin once this is dropped.
@@ -60,6 +66,7 @@ impl LearnerRuns {
     pub fn begin(&self) -> Option<LearnerRun> {
         let mut state = self.state.lock();
         let is_free = !std::mem::replace(&mut state.running, true);
+        state.withdrawn &= !is_free;
         is_free.then(|| LearnerRun { state: self.state.clone() })
     }
 
@@ -72,12 +79,24 @@ impl LearnerRuns {
     pub fn last(&self) -> Option<RunReport> {
         self.state.lock().last.clone()
     }
+
+    /// Somebody takes back examples: answers to questions that may be theirs are shown no longer, nor those of a run
+    /// that has begun.
+    pub fn forget_answers(&self) {
+        let mut state = self.state.lock();
+        state.withdrawn = true;
+        state.last.iter_mut().for_each(|last| last.changed.clear());
+    }
 }
 
 impl LearnerRun {
     /// Keeps what came of it.
-    pub fn end(self, report: RunReport) {
-        self.state.lock().last = Some(report);
+    pub fn end(self, mut report: RunReport) {
+        let mut state = self.state.lock();
+        if state.withdrawn {
+            report.changed.clear();
+        }
+        state.last = Some(report);
     }
 }
 
@@ -100,5 +119,24 @@ mod tests {
         assert_eq!((runs.is_running(), runs.last().map(|last| last.facts)), (false, Some(3)));
         drop(runs.begin());
         assert!(runs.begin().is_some(), "one that broke off is over");
+    }
+
+    #[test]
+    fn answers_are_shown_no_longer_once_somebody_took_examples_back_also_those_of_a_run_on_its_way() {
+        let (text, runs) = (String::new, LearnerRuns::default());
+        let (family, question, before, after) = (text(), text(), text(), text());
+        let changed = vec![ChangedAnswer { family, question, before, after, was_right: true, is_right: true }];
+        let report = RunReport { changed, ..RunReport::default() };
+        let shown = || runs.last().map(|last| last.changed.len());
+        runs.begin().unwrap().end(report.clone());
+        assert_eq!(shown(), Some(1));
+        runs.forget_answers();
+        assert_eq!(shown(), Some(0));
+        let run = runs.begin().unwrap();
+        runs.forget_answers();
+        run.end(report.clone());
+        assert_eq!(shown(), Some(0));
+        runs.begin().unwrap().end(report);
+        assert_eq!(shown(), Some(1));
     }
 }

@@ -153,3 +153,15 @@ fn a_spent_asking_of_the_vault_is_spent_after_a_crash_too() {
     assert!(matches!(after.versions().spend_vault(2_000), Err(VersionError::VaultSpent(_))));
     after.versions().spend_vault(1_000 + 366 * 86_400).unwrap();
 }
+
+#[test]
+fn a_budget_of_the_vault_that_cannot_be_read_is_an_error_and_stays_as_it_is() {
+    let disk = Disk::default();
+    let open = store(&disk);
+    open.versions().spend_vault(1_000).unwrap();
+    open.versions().damage_vault(b"{\"asked\": [1");
+    for _ in 0..2 {
+        let error = open.versions().spend_vault(2_000).unwrap_err().to_string();
+        assert!(error.contains("the vault's budget cannot be read"), "{error}");
+    }
+}

@@ -13,13 +13,13 @@ pub(in crate::http::endpoints) const ENDPOINTS: &[(&str, &str, &str, Option<&str
     ("/v1/learning/examples", "get", "Export examples as lines of JSON", None),
     ("/v1/learning/examples", "post", "Import examples as lines of JSON", Some("Any")),
     ("/v1/learning/versions", "get", "List what was learned and what the gate said of it", None),
-    ("/v1/learning/run", "post", "Learn now", Some("Any")),
-    ("/v1/learning/promote", "post", "Serve a version that has passed the gate", Some("Any")),
+    ("/v1/learning/run", "post", "Learn now", Some("LearningRun")),
+    ("/v1/learning/promote", "post", "Serve a version that has passed the gate", Some("LearningPromote")),
     ("/v1/learning/rollback", "post", "Take the served version back", None),
 ];
 
 /// The schemas of the bodies, by name.
-pub(in crate::http::endpoints) fn schemas() -> [(&'static str, Value); 1] {
+pub(in crate::http::endpoints) fn schemas() -> [(&'static str, Value); 3] {
     let text = |most: usize| json!({"type": ["string", "null"], "minLength": 1, "maxLength": most, "pattern": "\\S"});
     let id = json!({"type": ["string", "null"]});
     let label = json!({"type": "string", "minLength": 1, "maxLength": limits::LEARNING_LABEL_CHARS_MAX});
@@ -31,5 +31,9 @@ pub(in crate::http::endpoints) fn schemas() -> [(&'static str, Value); 1] {
         "reason": text(limits::LEARNING_REASON_CHARS_MAX),
         "labels": {"type": ["array", "null"], "items": label, "maxItems": limits::LEARNING_LABELS_MAX},
     });
-    [("Feedback", json!({"type": "object", "properties": feedback, "additionalProperties": false}))]
+    let closed = |properties: Value| json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let mut promote = closed(json!({"version": {"type": "integer", "minimum": 1}}));
+    promote["required"] = json!(["version"]);
+    let run = closed(json!({"dry": {"type": ["boolean", "null"]}}));
+    [("Feedback", closed(feedback)), ("LearningRun", run), ("LearningPromote", promote)]
 }

@@ -23,7 +23,8 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(only("/v1/learning/rollback", "POST", web::post().to(roll_back)));
 }
 
-/// `GET /v1/learning/versions`: what was learned, by name, whether a run is on its way, and what came of the last one.
+/// `GET /v1/learning/versions`: what was learned, by name, whether a run is on its way, what came of the last one, and
+/// why nothing of it is served, in words.
 async fn list(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     require_admin(&request)?;
     let learning = learning(&app)?;
@@ -36,7 +37,9 @@ async fn list(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse,
         })
         .collect();
     let (running, last) = (learning.runs().is_running(), learning.runs().last());
-    let reply = json!({"object": "list", "data": data, "running": running, "last_run": last});
+    let reasons = last.iter().flat_map(|last| &last.verdict).flat_map(|verdict| &verdict.reasons);
+    let why: Vec<String> = reasons.map(ToString::to_string).collect();
+    let reply = json!({"object": "list", "data": data, "running": running, "last_run": last, "why": why});
     Ok(HttpResponse::Ok().json(reply))
 }
 

@@ -10,15 +10,16 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use crate::learning::gate::PairedCounts;
 use crate::learning::questions::CheckedQuestion;
+use crate::learning::{ChangedAnswer, ChangedAnswers};
 use crate::turn::options::ChatRequest;
 use crate::turn::{Preparation, TurnCaller};
 use actix_web::http::StatusCode;
 use chimere_engine::ids::KeyId;
 use chimere_engine::scheduler::Terms;
 use futures_util::future::join_all;
-use serde_json::json;
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Questions that are asked at once.
@@ -37,13 +38,16 @@ pub(super) struct Arms<'a> {
     pub(super) served: Vec<String>,
     /// Tables with the candidate in its place.
     pub(super) candidate: Vec<String>,
-    /// What answers took that were as long in both: those of the served version, and of the candidate.
-    micros: [AtomicU64; 2],
+    /// Of each question that both answer with as many tokens: the time of the served version as a share of the
+    /// candidate's.
+    speeds: Mutex<Vec<f32>>,
+    changed: Mutex<ChangedAnswers>,
 }
 
 /// What came of a question.
 #[derive(Default)]
 struct ArmAnswer {
+    text: String,
     is_right: bool,
     tokens: u32,
     micros: u64,
@@ -51,18 +55,25 @@ struct ArmAnswer {
 
 impl<'a> Arms<'a> {
     pub(super) fn new(app: &'a App, served: Vec<String>, candidate: Vec<String>) -> Self {
-        Self { app, served, candidate, micros: Default::default() }
+        Self { app, served, candidate, speeds: Mutex::default(), changed: Mutex::default() }
     }
 
-    /// What came of some questions.
-    pub(super) async fn ask(&self, questions: &[&CheckedQuestion]) -> Result<PairedCounts, ApiError> {
+    /// What came of some questions. Answers that differ are noted under the name of the family, if one is given.
+    pub(super) async fn ask(
+        &self,
+        questions: &[&CheckedQuestion],
+        family: Option<&str>,
+    ) -> Result<PairedCounts, ApiError> {
         let mut counts = PairedCounts::default();
         for some in questions.chunks(AT_ONCE) {
             self.give_way().await;
             let pairs = some.iter().enumerate().map(|(at, question)| self.pair(question, at % 2 == 0));
-            for pair in join_all(pairs).await {
+            for (pair, question) in join_all(pairs).await.into_iter().zip(some) {
                 let (served, candidate) = pair?;
-                counts.count(served, candidate);
+                counts.count(served.is_right, candidate.is_right);
+                if let Some(family) = family {
+                    self.changed.lock().note(changed(family, question, served, candidate));
+                }
             }
         }
         Ok(counts)
@@ -80,15 +91,20 @@ impl<'a> Arms<'a> {
         Ok(right)
     }
 
-    /// The candidate's speed as a share of that of the version which is served; 1 before any answers were alike.
+    /// The candidate's speed as a share of that of the version which is served; 1 before any answers were alike. The
+    /// median over questions: what else a machine does makes some answers many times slower, of either version.
     pub(super) fn speed(&self) -> f64 {
-        let [served, candidate] = [0, 1].map(|arm| self.micros[arm].load(Ordering::Relaxed) as f64);
-        if candidate > 0.0 { served / candidate } else { 1.0 }
+        median(&mut self.speeds.lock()).map_or(1.0, f64::from)
     }
 
-    /// Whether each arm answers a question rightly. Each is the first in half of the questions, so that a cache that
-    /// the first one fills favours neither. Their times count where both say as much: a short answer is not a slow one.
-    async fn pair(&self, question: &CheckedQuestion, served_first: bool) -> Result<(bool, bool), ApiError> {
+    /// The answers that differ most, of those that were noted since this was last asked for.
+    pub(super) fn changed(&self) -> Vec<ChangedAnswer> {
+        std::mem::take(&mut *self.changed.lock()).into_answers()
+    }
+
+    /// What either arm answers. Each is the first in half of the questions, so that a cache that the first one fills
+    /// favours neither. Their times count where both say as much: a short answer is not a slow one.
+    async fn pair(&self, question: &CheckedQuestion, served_first: bool) -> Result<(ArmAnswer, ArmAnswer), ApiError> {
         let (served, candidate) = if served_first {
             let served = self.answer(question, &self.served).await?;
             (served, self.answer(question, &self.candidate).await?)
@@ -96,11 +112,10 @@ impl<'a> Arms<'a> {
             let candidate = self.answer(question, &self.candidate).await?;
             (self.answer(question, &self.served).await?, candidate)
         };
-        if served.tokens == candidate.tokens {
-            self.micros[0].fetch_add(served.micros, Ordering::Relaxed);
-            self.micros[1].fetch_add(candidate.micros, Ordering::Relaxed);
+        if served.tokens == candidate.tokens && candidate.micros > 0 {
+            self.speeds.lock().push(served.micros as f32 / candidate.micros as f32);
         }
-        Ok((served.is_right, candidate.is_right))
+        Ok((served, candidate))
     }
 
     async fn answer(&self, question: &CheckedQuestion, tables: &[String]) -> Result<ArmAnswer, ApiError> {
@@ -121,7 +136,8 @@ impl<'a> Arms<'a> {
                 Some(Output::Delta { delta, .. }) => text.push_str(&delta.content),
                 Some(Output::End(usage)) => {
                     let (tokens, micros) = (usage.completion_tokens, services.handles.clock.now().since(begun).0);
-                    return Ok(ArmAnswer { is_right: question.check.holds(&text), tokens, micros });
+                    let is_right = question.check.holds(&text);
+                    return Ok(ArmAnswer { text, is_right, tokens, micros });
                 }
                 Some(Output::Failed(why)) => return Err(engine_error(why)),
                 Some(Output::Refused(refusal)) => return Err(refused(refusal, "messages")),
@@ -141,6 +157,34 @@ impl<'a> Arms<'a> {
     }
 }
 
+/// The middle one of some numbers; none of none.
+fn median(numbers: &mut [f32]) -> Option<f32> {
+    let middle = numbers.len().checked_sub(1)? / 2;
+    Some(*numbers.select_nth_unstable_by(middle, f32::total_cmp).1)
+}
+
+fn changed(family: &str, question: &CheckedQuestion, served: ArmAnswer, candidate: ArmAnswer) -> ChangedAnswer {
+    ChangedAnswer {
+        family: family.to_owned(),
+        question: last_text(&question.messages),
+        before: served.text,
+        after: candidate.text,
+        was_right: served.is_right,
+        is_right: candidate.is_right,
+    }
+}
+
+/// The text of the last message: a string, or parts that have some.
+fn last_text(messages: &[Json]) -> String {
+    match messages.last().map(|message| &message["content"]) {
+        Some(Json::String(text)) => text.clone(),
+        Some(Json::Array(parts)) => {
+            parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
 /// The request of a question: greedy, behind all others, with these tables, and otherwise as the service answers
 /// anybody.
 pub(super) async fn request(
@@ -148,7 +192,7 @@ pub(super) async fn request(
     question: &CheckedQuestion,
     tables: &[String],
 ) -> Result<GenerationRequest, ApiError> {
-    let body = json!({
+    let mut body = json!({
         "messages": question.messages,
         "max_tokens": question.max_tokens,
         "temperature": 0,
@@ -156,6 +200,9 @@ pub(super) async fn request(
         "priority": i32::MIN,
         "engram": {"tables": tables},
     });
+    if !question.thinks {
+        body["reasoning_effort"] = "none".into();
+    }
     let body = body.to_string();
     let chat = ChatRequest::parse(body.as_bytes(), &app.limits)?;
     let caller = TurnCaller {
@@ -169,4 +216,24 @@ pub(super) async fn request(
     let mut preparation = Preparation::of_chat(&app.turns, caller, None, (chat, body.len()));
     preparation.prepare().await?;
     Ok(preparation.complete().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_that_of_most_questions_and_not_of_the_one_that_the_machine_held_up() {
+        assert_eq!(median(&mut []), None);
+        assert_eq!(median(&mut [0.9]), Some(0.9));
+        assert_eq!(median(&mut [1.0, 0.01, 1.1, 0.99, 90.0]), Some(1.0));
+    }
+
+    #[test]
+    fn a_question_is_shown_by_what_was_said_last() {
+        let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        assert_eq!(last_text(&[json!({"content": "x"}), json!({"content": parts})]), "a\nb");
+        assert_eq!(last_text(&[json!({"content": "x"})]), "x");
+        assert_eq!(last_text(&[]), "");
+    }
 }

@@ -10,6 +10,7 @@ use crate::learning::gate::{
     judge,
 };
 use crate::learning::questions::CheckedQuestion;
+use std::collections::BTreeSet;
 
 /// Rounds of questions at most: the first, and as many more as the answers show to be needed.
 const ROUNDS: usize = 4;
@@ -54,8 +55,8 @@ impl<'a> Exam<'a> {
         for family in &mut asked {
             let is_target = family.role == FamilyRole::Target;
             let questions = family.next(if is_target { u64::MAX } else { self.rules.questions_first });
-            let (name, role, counts) = (family.name.to_owned(), family.role, self.arms.ask(&questions).await?);
-            measured.families.push(MeasuredFamily { name, role, counts });
+            let counts = self.arms.ask(&questions, Some(family.name)).await?;
+            measured.families.push(MeasuredFamily { name: family.name.to_owned(), role: family.role, counts });
         }
         measured.divergence = divergence(self.app, self.arms, &self.snapshot.sets.probes).await?;
         let canaries = &self.snapshot.sets.canaries;
@@ -85,19 +86,19 @@ impl<'a> Exam<'a> {
             let Some(at) = asked.iter().position(|family| family.name == name) else { continue };
             let questions = asked[at].next(more);
             any |= !questions.is_empty();
-            let counts = self.arms.ask(&questions).await?;
+            let counts = self.arms.ask(&questions, Some(name)).await?;
             measured.families[at].counts = measured.families[at].counts.and(counts);
         }
         Ok(any)
     }
 
-    /// What the vault's half of the questions says.
+    /// What the vault's half of the questions says. Nobody is shown an answer to one of them.
     pub(super) async fn vault(&self) -> Result<VaultVerdict, ApiError> {
-        let target = self.arms.ask(&self.facts(true)).await?;
+        let target = self.arms.ask(&self.facts(true), None).await?;
         let mut others: Vec<(String, PairedCounts)> = Vec::new();
         for family in &self.snapshot.sets.families {
             let questions: Vec<_> = family.questions.iter().filter(|question| question.is_of_vault()).collect();
-            others.push((family.name.clone(), self.arms.ask(&questions).await?));
+            others.push((family.name.clone(), self.arms.ask(&questions, None).await?));
         }
         Ok(VaultVerdict::of(target, &others))
     }
@@ -113,9 +114,11 @@ impl<'a> Exam<'a> {
         all
     }
 
-    /// The questions that the facts answer: the vault's half, or the other one.
+    /// The questions that the facts answer: the vault's half, or the other one. What several examples ask is asked once:
+    /// it would count as often.
     fn facts(&self, of_vault: bool) -> Vec<&'a CheckedQuestion> {
+        let mut asked = BTreeSet::new();
         let questions = self.snapshot.batch.facts.iter().map(|fact| &fact.question);
-        questions.filter(|question| question.is_of_vault() == of_vault).collect()
+        questions.filter(|question| question.is_of_vault() == of_vault && asked.insert(&question.id)).collect()
     }
 }

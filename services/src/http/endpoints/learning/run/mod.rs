@@ -20,7 +20,9 @@ use crate::learning::{
     ExampleSet, FactBatch, LearnerRun, Learning, RunReport, StageEvent, StoredExample, Version, VersionStage,
     check_own_file, publish_served,
 };
-use crate::metrics::learning::{GATE_ROLES, LearnedChange, count_learned, count_run, tell_lower_bound};
+use crate::metrics::learning::{
+    GATE_ROLES, LearnedChange, count_learned, count_run, tell_difference, tell_lower_bound, tell_withheld,
+};
 use crate::turn::prompts::work;
 use actix_web::http::StatusCode;
 use actix_web::web;
@@ -102,6 +104,7 @@ fn tell(verdict: &Verdict) {
         let least = of_role.map(|family| family.lower).min_by(f64::total_cmp);
         least.into_iter().for_each(|lower| tell_lower_bound(role, lower));
     }
+    verdict.families.iter().for_each(|family| tell_difference(&family.name, family.counts.difference()));
 }
 
 /// The table that facts become, where there is one and a directory for it.
@@ -154,8 +157,8 @@ pub(super) async fn aside<T: Send + 'static>(
 /// What there is to learn, what is known of it, and the questions that judge it.
 async fn snapshot(app: &web::Data<App>, learning: &Arc<Learning>, name: TableName) -> Result<Snapshot, ApiError> {
     let learning = learning.clone();
-    aside(app, move |_| {
-        let (learner, versions) = (&learning.settings().learner, learning.versions());
+    aside(app, move |app| {
+        let (learner, versions, base) = (&learning.settings().learner, learning.versions(), base(app));
         let examples = learning.of_sets(&[ExampleSet::Train]).map_err(internal)?;
         let batch = FactBatch::of(examples, &learner.rules.batch);
         let lineage = versions.lineage(name.as_str()).map_err(internal)?;
@@ -163,8 +166,10 @@ async fn snapshot(app: &web::Data<App>, learning: &Arc<Learning>, name: TableNam
             Some(version) => versions.made_from(name.as_str(), version.number).map_err(internal),
             None => Ok(BTreeSet::new()),
         };
-        let known = made_from(lineage.current())?;
-        let last = lineage.versions().last().filter(|last| last.stage != VersionStage::Candidate);
+        // What is withheld because the model is another one is learned anew for this one.
+        let known = made_from(lineage.served(&base))?;
+        let last = lineage.versions().last();
+        let last = last.filter(|last| last.stage != VersionStage::Candidate && last.base == base);
         let ids: BTreeSet<String> = batch.facts.iter().map(|fact| fact.stored.id.clone()).collect();
         let tried = last.is_some() && made_from(last)? == ids;
         let families = learner.families.as_deref();
@@ -208,6 +213,7 @@ async fn judge(
     let arms = arms(app, learned_table(app, learning)?.as_str(), candidate);
     let exam = Exam { app, arms: &arms, snapshot, rules: &learning.settings().learner.rules };
     let mut verdict = exam.judge(report.at).await?;
+    report.changed = arms.changed();
     if verdict.outcome == Outcome::Passed && !report.dry {
         let own = learning.clone();
         aside(app, move |_| own.versions().spend_vault(unix_seconds()).map_err(internal)).await?;
@@ -286,7 +292,11 @@ pub(super) fn take_back(app: &App, learning: &Learning, change: LearnedChange) -
 
 /// Offers what the database says is served.
 pub(super) fn serve(app: &App, learning: &Learning, name: &TableName) -> Result<(), ApiError> {
-    publish_served(learning.versions(), &app.turns.engram.tables, name, &base(app)).map_err(internal)
+    let (versions, base) = (learning.versions(), base(app));
+    publish_served(versions, &app.turns.engram.tables, name, &base).map_err(internal)?;
+    let lineage = versions.lineage(name.as_str()).map_err(internal)?;
+    tell_withheld(lineage.current().is_some() && lineage.served(&base).is_none());
+    Ok(())
 }
 
 /// What was made from an example that somebody took back is served no longer than until here.
