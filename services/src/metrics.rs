@@ -127,6 +127,12 @@ metrics! {
         "Adapters that gave up their slot on the device to another one.";
     ADAPTER_ROWS Counter "chimere_adapter_rows_total" ["adapter"] "rows"
         "Rows of steps that were computed with an adapter, by its name.";
+    IDLE_REQUESTS Gauge "chimere_idle_requests" ["state"] "requests"
+        "Requests of idle work, by state: running with a slot that nobody wants, waiting for one.";
+    IDLE_ROWS Counter "chimere_idle_rows_total" [] "positions"
+        "Positions computed for idle work, in steps of its own and in what others' steps had left.";
+    IDLE_PARKED Counter "chimere_idle_parked_total" [] "sequences"
+        "Sequences of idle work that gave up their memory to another request, to be computed again later.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
     PREFIX_QUERIES     Counter   "chimere_prefix_queries_total" [] "requests"        "Prompts looked up in the prefix cache: those of requests that started and did not opt out.";
     PREFIX_HITS        Counter   "chimere_prefix_hits_total" [] "requests"           "Prompts that went on from an entry of the prefix cache.";
@@ -399,6 +405,8 @@ fn start_series() {
         EXPERT_HOST_BYTES,
         EXPERT_SWAPS,
         PREEMPTIONS,
+        IDLE_ROWS,
+        IDLE_PARKED,
         ADAPTER_SWAPS,
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
@@ -425,6 +433,9 @@ fn start_series() {
         ::metrics::gauge!(gauge).set(0.0);
     }
     ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
+    for state in ["running", "waiting"] {
+        ::metrics::gauge!(IDLE_REQUESTS, "state" => state).set(0.0);
+    }
 }
 
 fn start_labelled_counters() {

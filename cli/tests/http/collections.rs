@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -72,6 +72,45 @@ fn a_collection_is_made_filled_searched_and_removed_and_outlives_a_restart() {
     refused(send(&server, "POST", "/ours/add", None, &items()), 404, "collection_not_found");
 }
 
+/// A text of sentences that no other number has.
+fn towns(number: u32) -> String {
+    let sentence = |of: &str| format!("The {of} of the town number {number} is known to be {}.", number * number);
+    ["port", "harbour", "song", "mayor"].map(sentence).join(" ")
+}
+
+#[test]
+fn a_collection_tests_itself_beside_users_who_always_have_a_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), AcceptedKeys::Open);
+    done(send(&server, "PUT", "/ours", None, &Value::Null));
+    let items: Vec<Value> = (0..20).map(|i| json!({"id": i.to_string(), "text": towns(i)})).collect();
+    let (tested, end) = (AtomicBool::new(false), std::time::Instant::now() + PATIENCE);
+    std::thread::scope(|scope| {
+        // Two take turns, so that there is always one, and some time only decode rows.
+        for user in 0..2 {
+            let (addr, tested) = (server.addr, &tested);
+            scope.spawn(move || {
+                let body = with(
+                    ask(&format!("user {user}")),
+                    json!({"max_tokens": 150 + user, "ignore_eos": true, "drafts": false, "temperature": 1}),
+                );
+                while !tested.load(Ordering::Relaxed) && std::time::Instant::now() < end {
+                    done(post(addr, CHAT, &body));
+                }
+            });
+        }
+        done(send(&server, "POST", "/ours/add", None, &json!({"items": items})));
+        let shown = || done(send(&server, "GET", "/ours", None, &Value::Null));
+        let mut self_test = Value::Null;
+        while self_test.is_null() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+            self_test = shown()["self_test"].clone();
+        }
+        tested.store(true, Ordering::Relaxed);
+        assert_eq!(self_test["sentences"], json!(20), "{self_test}");
+    });
+}
+
 /// The golden model's vectors mean nothing, so its self-test leaves searches to words.
 #[test]
 fn a_collection_tests_itself_while_the_service_is_idle_and_says_how_that_went() {
@@ -79,11 +118,7 @@ fn a_collection_tests_itself_while_the_service_is_idle_and_says_how_that_went() 
     let server = start(dir.path(), AcceptedKeys::Open);
     let made = done(send(&server, "PUT", "/ours", None, &Value::Null));
     assert_eq!((&made["vector_weight"], &made["self_test"]), (&json!(0.0), &Value::Null));
-    let text = |i: u32| {
-        let sentence = |of: &str| format!("The {of} of the town number {i} is known to be {}.", i * i);
-        ["port", "harbour", "song", "mayor"].map(sentence).join(" ")
-    };
-    let items: Vec<Value> = (0..24).map(|i| json!({"id": i.to_string(), "text": text(i)})).collect();
+    let items: Vec<Value> = (0..24).map(|i| json!({"id": i.to_string(), "text": towns(i)})).collect();
     let added = done(send(&server, "POST", "/ours/add", None, &json!({"items": items})));
     assert_eq!((&added["self_test_due"], &added["self_test"]), (&json!(true), &Value::Null));
     let shown = || done(send(&server, "GET", "/ours", None, &Value::Null));

@@ -1,6 +1,14 @@
 //! KV pages: which are free, how many sequences share each of the others, and which are kept for prompts to come.
+//!
+//! Free pages can be lent to idle work. A page that is lent still counts as free, and whoever claims a page gets it
+//! where no other is left, so nothing that claims pages can tell whether some are lent.
 
-use crate::ids::PageId;
+use crate::ids::{PageId, SeqId};
+use std::collections::BTreeMap;
+
+/// One of so many pages is left to idle work where the prefix cache could have it too. Otherwise a cache that has
+/// filled up would leave no free page to lend.
+const PAGES_A_SPARE_ONE: u32 = 32;
 
 /// All pages of the device. A page is free, or is kept, or has as many owners as page tables name it.
 #[derive(Debug)]
@@ -12,6 +20,10 @@ pub(crate) struct Pages {
     reclaimable: u32,
     /// Last freed, first claimed: a small set of pages stays in use, and the order depends on nothing but the calls.
     free: Vec<PageId>,
+    /// Free pages that a sequence of idle work uses until they are claimed.
+    lent: BTreeMap<SeqId, Vec<PageId>>,
+    /// Number of all pages that are lent.
+    lent_count: u32,
 }
 
 impl Pages {
@@ -22,11 +34,16 @@ impl Pages {
             kept: vec![false; count as usize],
             reclaimable: 0,
             free: (0..count).rev().map(PageId).collect(),
+            lent: BTreeMap::new(),
+            lent_count: 0,
         }
     }
 
-    /// Takes a free page for one owner.
+    /// Takes a free page for one owner. Where all free pages are lent, the youngest borrower loses all of its pages.
     pub(crate) fn claim(&mut self) -> Option<PageId> {
+        if self.free.is_empty() {
+            self.call_in_youngest();
+        }
         let page = self.free.pop()?;
         let owners = &mut self.owners[page.0 as usize];
         assert_eq!(*owners, 0, "page {page} was free and owned");
@@ -72,14 +89,50 @@ impl Pages {
         }
     }
 
+    /// Lends a free page that is not lent yet to a sequence, behind those that it has. Nobody else loses one for it.
+    pub(crate) fn lend(&mut self, borrower: SeqId) -> Option<PageId> {
+        let page = self.free.pop()?;
+        self.lent.entry(borrower).or_default().push(page);
+        self.lent_count += 1;
+        Some(page)
+    }
+
+    /// Pages that could be lent now.
+    pub(crate) fn lendable(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// The pages that a sequence has borrowed and not lost, in the order in which it got them.
+    pub(crate) fn lent_to(&self, borrower: SeqId) -> &[PageId] {
+        self.lent.get(&borrower).map_or(&[], Vec::as_slice)
+    }
+
+    /// A borrower returns its pages, if it still has some.
+    pub(crate) fn return_lent(&mut self, borrower: SeqId) {
+        let pages = self.lent.remove(&borrower).unwrap_or_default();
+        self.lent_count -= pages.len() as u32;
+        self.free.extend(pages);
+    }
+
+    fn call_in_youngest(&mut self) {
+        if let Some(youngest) = self.lent.last_key_value().map(|(borrower, _)| *borrower) {
+            self.return_lent(youngest);
+        }
+    }
+
+    /// Free pages that the prefix cache leaves, as far as it decides.
+    pub(crate) fn spare(&self) -> u32 {
+        self.total() / PAGES_A_SPARE_ONE
+    }
+
     /// Does a sequence have it?
     pub(crate) fn is_owned(&self, page: PageId) -> bool {
         self.owners[page.0 as usize] > 0
     }
 
-    /// Pages that nobody owns or keeps.
+    /// Pages that nobody owns or keeps, those that are lent among them.
     pub(crate) fn free(&self) -> u32 {
-        self.free.len() as u32
+        self.free.len() as u32 + self.lent_count
     }
 
     /// Pages that are kept and have no owner.
@@ -97,10 +150,12 @@ impl Pages {
         self.owners.len() as u32
     }
 
-    /// Owners of each page, whether it is kept, and the free list, for tests that count them again.
+    /// Owners of each page, whether it is kept, and which are free, for tests that count them again.
     #[cfg(test)]
-    pub(crate) fn audit(&self) -> (&[u32], &[bool], &[PageId]) {
-        (&self.owners, &self.kept, &self.free)
+    pub(crate) fn audit(&self) -> (&[u32], &[bool], Vec<PageId>) {
+        let lent: Vec<_> = self.lent.values().flatten().copied().collect();
+        assert_eq!(lent.len() as u32, self.lent_count, "what is lent is counted");
+        (&self.owners, &self.kept, [&self.free[..], &lent].concat())
     }
 }
 
@@ -134,6 +189,25 @@ mod tests {
         let page = pages.claim().unwrap();
         pages.release(page);
         pages.release(page);
+    }
+
+    #[test]
+    fn a_lent_page_is_free_and_the_youngest_borrower_loses_all_of_its_pages_to_a_claim() {
+        let mut pages = Pages::new(4);
+        let (old, young) = (SeqId(1), SeqId(2));
+        for borrower in [old, young, young, old] {
+            assert!(pages.lend(borrower).is_some());
+        }
+        assert_eq!((pages.free(), pages.lendable(), pages.lend(young)), (4, 0, None), "nobody loses one for a loan");
+        pages.claim().unwrap();
+        assert_eq!((pages.lent_to(old).len(), pages.lent_to(young).len()), (2, 0));
+        assert_eq!((pages.free(), pages.lendable()), (3, 1));
+        pages.claim().unwrap();
+        assert_eq!(pages.lent_to(old).len(), 2, "a free page comes first");
+        pages.return_lent(old);
+        assert_eq!((pages.free(), pages.lendable()), (2, 2));
+        pages.return_lent(old);
+        assert_eq!(pages.free(), 2, "who has lost or returned them has none to return");
     }
 
     #[test]

@@ -412,10 +412,11 @@ impl PrefixCache {
         self.order.ascending().filter(|node| self.on_device(*node).is_some_and(|place| place.pins == 0))
     }
 
-    /// Gives up the entry that is worth least of those that need a page that no sequence has. One exists as long as
-    /// there is such a page: a pinned entry's pages all have the owner who pinned it.
+    /// Gives up entries until a page is free beside the spare ones, or none can be had: each time the one that is worth
+    /// least of those that need a page that no sequence has. One exists as long as there is such a page: a pinned
+    /// entry's pages all have the owner who pinned it.
     pub(crate) fn free_a_page(&mut self, now: StepId, pages: &mut Pages) {
-        while pages.reclaimable() > 0 && pages.free() == 0 {
+        while pages.reclaimable() > 0 && pages.free() <= pages.spare() {
             let frees = |node: &NodeId| self.frees_pages(*node, pages);
             let found = self.by_priority().find(frees).or_else(|| self.by_priority().next());
             let node = found.expect("a page that is kept for nobody's sake is needed by an entry");

@@ -61,7 +61,9 @@ impl Scheduler {
             || scores.next().is_some()
             || pooled.next().is_some();
         assert!(!rest, "step {} brought more than it was asked for", step.id);
-        self.pay(step.expected, tokens, now);
+        if !step.is_idle {
+            self.pay(step.expected, tokens, now);
+        }
         work.tokens = self.totals.later_tokens - output_before;
         if step.left_waiting {
             self.throughput.note(now, &work);
@@ -184,9 +186,12 @@ impl Scheduler {
         let Sample { token, logprobs, certainty, changed, yielded, report, .. } = sample;
         events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts, report }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
-        self.totals.output_tokens += 1;
-        self.totals.later_tokens += u64::from(index > 0);
-        self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);
+        let live = self.live.get_mut(&id).expect("its sequence lives");
+        live.times.first_token.get_or_insert(now);
+        if !live.terms.idle {
+            self.totals.output_tokens += 1;
+            self.totals.later_tokens += u64::from(index > 0);
+        }
         if let Some(reason) = reason {
             self.finish(rank, reason, events);
         }
@@ -214,6 +219,7 @@ impl Scheduler {
         let mine = |seq: &&Sequence| seq.request.id == piece.request;
         let mut ranks: Vec<_> = self.running.iter().filter(mine).map(|seq| seq.rank).collect();
         ranks.extend(self.queue.ranks_of(piece.request));
+        ranks.extend(self.idle.ranks_of(piece.request));
         for rank in ranks {
             self.finish(rank, FinishReason::Length, events);
         }
@@ -221,9 +227,11 @@ impl Scheduler {
 
     fn finish(&mut self, rank: Rank, reason: FinishReason, events: &mut Vec<(RequestId, Event)>) {
         let seq = self.remove(rank).expect("it was found just now");
-        self.lengths.note(seq.output_max, seq.output.len() as u32);
         let id = seq.request.id;
-        let times = self.live[&id].times;
+        let (times, idle) = (self.live[&id].times, self.live[&id].terms.idle);
+        if !idle {
+            self.lengths.note(seq.output_max, seq.output.len() as u32);
+        }
         events.push((id, Event::Finished { choice: seq.choice, reason, usage: seq.usage(), times }));
         self.choice_ended(id);
     }
@@ -231,7 +239,7 @@ impl Scheduler {
     pub(super) fn find_mut(&mut self, rank: Rank) -> Option<&mut Sequence> {
         match self.place_of(rank) {
             Some(at) => Some(&mut self.running[at]),
-            None => self.queue.get_mut(rank),
+            None => self.queue.get_mut(rank).or_else(|| self.idle.get_mut(rank)),
         }
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct LaunchedStep {
     pub(super) prompt_rows: u32,
     /// Requests were left waiting when it was planned.
     pub(super) left_waiting: bool,
+    /// All of its rows are of idle work.
+    pub(super) is_idle: bool,
 }
 
 /// What to expect back from one of its pieces.

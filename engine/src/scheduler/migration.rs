@@ -3,7 +3,7 @@
 //! A request takes its prompt and the tokens that were committed along, and nothing that a device holds. The other
 //! scheduler treats it as one that was preempted there: it computes the prompt in chunks and the outputs in recurrent
 //! rows again, and the next token is the one that would have come. Rows in flight are dropped with the engine; their
-//! tokens, which nobody has seen, come once more.
+//! tokens, which nobody has seen, come once more. Idle work goes on as idle work, as if it had been parked.
 
 use super::policy::cost::Pace;
 use super::policy::ledger::KeyPlace;
@@ -11,7 +11,7 @@ use super::request::{Rejected, Request, RequestTimes};
 use super::sequence::{ChoiceRole, Sequence};
 use super::{Door, LiveRequest, Pooled, Scheduler, Terms};
 use crate::constraint::SequenceRules;
-use crate::ids::{Micros, RequestId, SeqId, TokenId};
+use crate::ids::{Micros, RequestId, TokenId};
 use std::collections::BTreeMap;
 
 /// A live request between two schedulers. It keeps its place among the requests that its key may have; dropping it
@@ -33,7 +33,8 @@ pub struct MigratedRequest {
     /// Position of the last prompt token whose score was delivered.
     scored: u32,
     pooled: Pooled,
-    place: KeyPlace,
+    /// None of idle work.
+    place: Option<KeyPlace>,
 }
 
 /// A choice of a [`MigratedRequest`].
@@ -83,7 +84,7 @@ impl Scheduler {
         let mut live: Vec<_> = std::mem::take(&mut self.live).into_iter().collect();
         live.sort_by_key(|(_, live)| (live.times.admitted, live.first));
         let take = |(id, live): (RequestId, LiveRequest)| {
-            self.accounts.part(&live.place);
+            live.place.iter().for_each(|place| self.accounts.part(place));
             MigratedRequest::of(live, sequences.remove(&id).expect("a request lives as long as a choice of it"))
         };
         live.into_iter().map(take).collect()
@@ -96,23 +97,26 @@ impl Scheduler {
     /// Refused where [`Self::may_adopt`] says so; then the request is over.
     pub fn adopt(&mut self, migrated: MigratedRequest, now: Micros, pace: &Pace) -> Result<(), Rejected> {
         self.may_adopt(&migrated)?;
-        self.assert_sound(&migrated.request);
-        let fits = self.output_max(&migrated.request)?;
+        self.assert_sound(&migrated.request, &migrated.terms);
+        let fits = self.output_room(&migrated)?;
         let shares_prompt = migrated.shares_prompt();
         let MigratedRequest { request, terms, times, choices, cached, charged, scored, pooled, place } = migrated;
         let resumes = times.started.is_some();
-        let cached = if resumes { cached } else { self.cached(&request, pace) };
-        let place = self.accounts.take_over(place, &terms);
-        self.accounts.visited(terms.key, now);
-        let first = SeqId(self.next_seq);
-        self.next_seq += u64::from(request.spec.choices);
+        let cached = if resumes || terms.idle { cached } else { self.cached(&request, pace) };
+        let place = place.map(|place| self.accounts.take_over(place, &terms));
+        if !terms.idle {
+            self.accounts.visited(terms.key, now);
+        }
+        let first = self.enter(&request, &terms, place, times.admitted);
         let unfinished = choices.len() as u32;
-        self.live.insert(request.id, LiveRequest { first, terms, place, unfinished, times, scored, pooled });
+        let live = self.live.get_mut(&request.id).expect("it has entered just now");
+        (live.unfinished, live.times, live.scored, live.pooled) = (unfinished, times, scored, pooled);
         for MigratedChoice { choice, tokens, output_max, preemptions, rules } in choices {
             let new = Sequence::new(request.clone(), terms.key, (times.admitted, first), choice, output_max.min(fits));
             let role = if shares_prompt { new.role } else { ChoiceRole::Alone };
             let seq = Sequence { role, exempt: true, cached, charged, output: tokens, ..new };
-            self.queue.push(Sequence { preemptions, resumes, rules, ..seq });
+            let seq = Sequence { preemptions, resumes, rules, ..seq };
+            if terms.idle { self.idle.push(seq) } else { self.queue.push(seq) }
         }
         Ok(())
     }
@@ -123,13 +127,19 @@ impl Scheduler {
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
-        let fits = self.output_max(&migrated.request)?;
+        let fits = self.output_room(migrated)?;
         let longest = migrated.choices.iter().map(|of| of.tokens.len() as u32).max().unwrap_or(0);
         if longest > 0 && longest >= fits {
             let prompt = migrated.request.prompt.len() as u32;
             return Err(Rejected::PromptTooLong { got: prompt + longest, max: prompt + fits - 1 });
         }
         Ok(())
+    }
+
+    /// The most tokens that each choice may have here.
+    fn output_room(&self, migrated: &MigratedRequest) -> Result<u32, Rejected> {
+        let request = &migrated.request;
+        if migrated.terms.idle { self.idle_output_max(request) } else { self.output_max(request) }
     }
 }
 

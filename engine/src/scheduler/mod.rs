@@ -14,6 +14,7 @@
 mod commit;
 mod config;
 mod forecast;
+mod idle;
 mod launched;
 mod load;
 mod migration;
@@ -34,6 +35,7 @@ pub use crate::cache::{
 };
 pub use config::SchedulerConfig;
 pub use forecast::Forecast;
+pub use idle::{IdleStats, IdleTotals};
 pub use load::ReplicaLoad;
 pub use migration::{MigratedChoice, MigratedRequest};
 pub use pipeline::{FinishedStep, NextStep, Pipeline, StepInFlight};
@@ -48,6 +50,7 @@ pub use stats::{Stats, WaitReason};
 use crate::cache::{AdapterSlots, Pages, PrefixCache, Slots, pages_for};
 use crate::ids::{Micros, RequestId, SeqId};
 use forecast::Extent;
+use idle::IdleWork;
 use launched::LaunchedStep;
 use plan::builder::Fork;
 use plan::pause::RowKinds;
@@ -75,6 +78,8 @@ pub struct Scheduler {
     /// Sequences with a slot: those of the key that was served least first, within a key by rank.
     running: Vec<Sequence>,
     queue: Queue,
+    /// What the two above know nothing of.
+    idle: IdleWork,
     accounts: Accounts,
     lengths: Lengths,
     throughput: Throughput,
@@ -109,8 +114,9 @@ struct LiveRequest {
     /// Its first choice, which computes the prompt's scores.
     first: SeqId,
     terms: Terms,
-    /// Its place among the requests that its key may have.
-    place: KeyPlace,
+    /// Its place among the requests that its key may have. Idle work has none: no account knows of it.
+    place: Option<KeyPlace>,
+    prompt_len: u32,
     unfinished: u32,
     times: RequestTimes,
     /// Position of the last prompt token whose score was delivered.
@@ -140,6 +146,7 @@ impl Scheduler {
             prefix: PrefixCache::new(&config.prefix),
             running: Vec::with_capacity(config.slots as usize),
             queue: Queue::default(),
+            idle: IdleWork::default(),
             accounts: Accounts::default(),
             lengths: Lengths::default(),
             throughput: Throughput::default(),
@@ -172,12 +179,15 @@ impl Scheduler {
     /// As [`Self::admit`], for a request of a certain key: it is refused too where its key asks for more than it may
     /// have, or where it would wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
-        self.assert_sound(&request);
+        self.assert_sound(&request, terms);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
         if request.prompt.is_empty() {
             return Err(Rejected::EmptyPrompt);
+        }
+        if terms.idle {
+            return self.admit_idle(request, terms, now);
         }
         let output_max = self.output_max(&request)?;
         self.accounts.check(terms, request.prompt.len() as u32, now)?;
@@ -188,19 +198,7 @@ impl Scheduler {
         self.check_times(&request, Extent { output_max, cached }, terms, now, pace)?;
         let place = self.accounts.enter(terms, request.prompt.len() as u32, now)?;
         self.accounts.visited(terms.key, now);
-        let first = SeqId(self.next_seq);
-        self.next_seq += u64::from(request.spec.choices);
-        let times = RequestTimes { admitted: now, ..RequestTimes::default() };
-        let live = LiveRequest {
-            first,
-            terms: *terms,
-            place,
-            unfinished: request.spec.choices,
-            times,
-            scored: 0,
-            pooled: Pooled::default(),
-        };
-        self.live.insert(request.id, live);
+        let first = self.enter(&request, terms, Some(place), now);
         for choice in 0..request.spec.choices {
             let seq = Sequence::new(request.clone(), terms.key, (now, first), choice, output_max);
             self.queue.push(Sequence { cached, exempt: terms.exempt, ..seq });
@@ -208,8 +206,35 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Takes idle work in, or says why not.
+    fn admit_idle(&mut self, request: Request, terms: &Terms, now: Micros) -> Result<(), Rejected> {
+        let output_max = self.idle_output_max(&request)?;
+        self.idle.check(&request, &self.config)?;
+        let first = self.enter(&request, terms, None, now);
+        self.idle.push(Sequence::new(request, terms.key, (now, first), 0, output_max));
+        Ok(())
+    }
+
+    /// A request lives from now on. Says which sequence its first choice is.
+    fn enter(&mut self, request: &Request, terms: &Terms, place: Option<KeyPlace>, now: Micros) -> SeqId {
+        let first = SeqId(self.next_seq);
+        self.next_seq += u64::from(request.spec.choices);
+        let live = LiveRequest {
+            first,
+            terms: *terms,
+            place,
+            prompt_len: request.prompt.len() as u32,
+            unfinished: request.spec.choices,
+            times: RequestTimes { admitted: now, ..RequestTimes::default() },
+            scored: 0,
+            pooled: Pooled::default(),
+        };
+        self.live.insert(request.id, live);
+        first
+    }
+
     /// Whoever makes requests has checked these.
-    fn assert_sound(&self, request: &Request) {
+    fn assert_sound(&self, request: &Request, terms: &Terms) {
         let (id, spec) = (request.id, &request.spec);
         assert!(spec.choices > 0, "request {id} has no choice");
         assert!(!self.live.contains_key(&id), "request {id} is live already");
@@ -217,6 +242,8 @@ impl Scheduler {
         assert!(spec.pool.is_none() || reads_only, "request {id} wants tokens beside its hidden state");
         let slots = self.config.adapter_slots;
         assert!(spec.adapter.is_none() || slots > 0, "request {id} has an adapter, and there is no slot for one");
+        let plain = spec.choices == 1 && spec.adapter.is_none();
+        assert!(!terms.idle || plain, "idle request {id} has several choices or an adapter");
     }
 
     /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they
@@ -227,7 +254,7 @@ impl Scheduler {
             .iter()
             .filter(|seq| seq.request.id == id)
             .for_each(|seq| self.lengths.note(seq.output_max, seq.output.len() as u32));
-        self.accounts.leave(live.place);
+        self.leave(live);
         self.remove_all(id);
         true
     }
@@ -238,12 +265,15 @@ impl Scheduler {
         let Some(live) = self.live.get(&id) else { return false };
         let seq = SeqId(live.first.0 + u64::from(choice));
         let running = self.running.iter().find(|s| s.rank.seq == seq);
-        let Some(found) = running.or_else(|| self.queue.find(seq)) else { return false };
+        let others = running.or_else(|| self.queue.find(seq));
+        let Some(found) = others.or_else(|| self.idle.iter().find(|s| s.rank.seq == seq)) else { return false };
         if found.output.is_empty() {
             return false;
         }
         let rank = found.rank;
-        self.lengths.note(found.output_max, found.output.len() as u32);
+        if !live.terms.idle {
+            self.lengths.note(found.output_max, found.output.len() as u32);
+        }
         self.remove(rank);
         self.choice_ended(id);
         true
@@ -256,7 +286,7 @@ impl Scheduler {
 
     /// Prompt tokens that the prefix cache spared a live request that has started, also while it is preempted.
     pub fn cached_tokens(&self, id: RequestId) -> Option<u32> {
-        let mut all = self.running.iter().chain(self.queue.iter());
+        let mut all = self.running.iter().chain(self.queue.iter()).chain(self.idle.iter());
         all.find(|seq| seq.request.id == id).map(|seq| seq.cached)
     }
 
@@ -265,11 +295,14 @@ impl Scheduler {
         self.live.get(&id).map(|live| live.first)
     }
 
-    /// From now on nothing is admitted; what was admitted goes on.
-    pub fn drain(&mut self) {
+    /// From now on nothing is admitted. What was admitted goes on, but for idle work, which nobody waits for: it fails.
+    pub fn drain(&mut self, why: &str) -> Vec<(RequestId, Event)> {
         if self.door == Door::Open {
             self.door = Door::Draining;
         }
+        let idle: Vec<_> = self.idle.iter().map(|seq| seq.request.id).collect();
+        let ended = idle.into_iter().filter(|id| self.cancel(*id));
+        ended.map(|id| (id, Event::Failed(why.to_owned()))).collect()
     }
 
     /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted
@@ -278,7 +311,7 @@ impl Scheduler {
         self.close();
         let live = std::mem::take(&mut self.live);
         let end = |(id, live): (RequestId, LiveRequest)| {
-            self.accounts.leave(live.place);
+            self.leave(live);
             (id, Event::Failed(why.to_owned()))
         };
         live.into_iter().map(end).collect()
@@ -290,6 +323,7 @@ impl Scheduler {
         self.in_flight.clear();
         self.forks.clear();
         let mut sequences: Vec<_> = self.queue.take_all().collect();
+        sequences.extend(self.idle.take_all(&mut self.pages, &mut self.slots));
         while let Some(seq) = self.running.pop() {
             sequences.push(self.release(seq));
         }
@@ -300,6 +334,11 @@ impl Scheduler {
     /// No request is live and no step is in flight.
     pub fn is_idle(&self) -> bool {
         self.live.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// A request lives that is not idle work: then a step is in flight, or can be planned.
+    pub fn has_to_work(&self) -> bool {
+        self.live.len() > self.idle.len()
     }
 
     /// The most tokens each choice can generate, or why the request can never run.
@@ -326,9 +365,26 @@ impl Scheduler {
         Ok(request.spec.max_tokens.unwrap_or(u32::MAX).min(rest).min(fits))
     }
 
+    /// As [`Self::output_max`], for idle work: it may have as many pages as the prefix cache leaves free, so that it
+    /// runs some day however full that is.
+    fn idle_output_max(&self, request: &Request) -> Result<u32, Rejected> {
+        let output_max = self.output_max(request)?;
+        let max = if self.prefix.is_on() { self.pages.spare() } else { self.pages.total() };
+        let prompt = request.prompt.len() as u32;
+        let asked = request.spec.max_tokens.map_or(1, |_| output_max);
+        let got = pages_for(prompt + asked.saturating_sub(1));
+        if got > max {
+            return Err(Rejected::TooManyPages { got, max });
+        }
+        Ok(output_max.min(max.saturating_mul(crate::PAGE_TOKENS).saturating_add(1) - prompt))
+    }
+
     /// Takes a sequence out of wherever it is and frees what it holds.
     fn remove(&mut self, rank: Rank) -> Option<Sequence> {
-        let Some(at) = self.place_of(rank) else { return self.queue.remove(rank) };
+        let Some(at) = self.place_of(rank) else {
+            let Self { queue, idle, pages, slots, .. } = self;
+            return queue.remove(rank).or_else(|| idle.remove(rank, pages, slots));
+        };
         let seq = self.running.remove(at);
         Some(self.release(seq))
     }
@@ -341,7 +397,8 @@ impl Scheduler {
 
     fn remove_all(&mut self, id: RequestId) {
         let running = self.running.iter().filter(|seq| seq.request.id == id).map(|seq| seq.rank);
-        for rank in running.chain(self.queue.ranks_of(id)).collect::<Vec<_>>() {
+        let others = self.queue.ranks_of(id).into_iter().chain(self.idle.ranks_of(id));
+        for rank in running.chain(others).collect::<Vec<_>>() {
             self.remove(rank);
         }
     }
@@ -383,7 +440,14 @@ impl Scheduler {
         live.unfinished -= 1;
         if live.unfinished == 0 {
             let live = self.live.remove(&id).expect("it was found just now");
-            self.accounts.leave(live.place);
+            self.leave(live);
+        }
+    }
+
+    /// A request lives no more.
+    fn leave(&mut self, live: LiveRequest) {
+        if let Some(place) = live.place {
+            self.accounts.leave(place);
         }
     }
 }

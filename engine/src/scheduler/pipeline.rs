@@ -72,6 +72,8 @@ pub struct StepInFlight {
     pub tables_at: Option<Micros>,
     /// Since when the engine had nothing to do, if it waited for this step to be planned.
     idle_since: Option<Micros>,
+    /// All of its rows are of idle work: it was planned for an idle engine.
+    is_idle: bool,
 }
 
 /// A step that came back.
@@ -156,6 +158,7 @@ impl Pipeline {
             awaits: plan.waits_for(),
             tables_at: None,
             idle_since: self.idle_since.take(),
+            is_idle: self.scheduler.in_flight.back().is_some_and(|step| step.is_idle),
         });
         self.steps.back().expect("it was put there just now")
     }
@@ -179,6 +182,8 @@ impl Pipeline {
         let (cost, shape) = (&mut self.pace.cost, &step.shape);
         let beside = |took: Micros| Micros(took.0.saturating_sub(guesses.0));
         match step.idle_since {
+            // Nobody planned it ahead, and nobody waited for it.
+            _ if step.is_idle => cost.observe_unusual(shape, took),
             Some(since) if shape.late => cost.observe(shape, beside(now.since(since))),
             // It was planned late because drafts were hoped for. Such steps are planned ahead otherwise, and what they
             // take then is what drafts are held against.
@@ -227,6 +232,9 @@ impl Pipeline {
 
     /// When a request will start that has to wait, as far as that is known.
     pub fn foresee(&self, request: &Request, terms: &Terms, now: Micros) -> Option<Forecast> {
+        if terms.idle {
+            return None;
+        }
         let stats = self.scheduler.stats();
         if stats.requests_new == 0 && stats.slots_free >= request.spec.choices {
             return None;
@@ -259,9 +267,9 @@ impl Pipeline {
         self.scheduler.cancel_choice(id, choice)
     }
 
-    /// Admits nothing from now on, as [`Scheduler::drain`] does.
-    pub fn drain(&mut self) {
-        self.scheduler.drain();
+    /// Admits nothing from now on, and fails idle work, as [`Scheduler::drain`] does.
+    pub fn drain(&mut self, why: &str) -> Vec<(RequestId, Event)> {
+        self.scheduler.drain(why)
     }
 
     /// Every live request fails, and outcomes that still come mean nothing. See [`Scheduler::fail`].

@@ -24,16 +24,16 @@ pub(crate) struct Queue {
 
 /// Requests that never ran.
 #[derive(Clone, Copy, Debug, Default)]
-struct QueueCounts {
+pub(super) struct QueueCounts {
     requests: u32,
     /// Those of them that are not exempt.
-    places: u32,
+    pub(super) places: u32,
     /// Tokens of the prompts of these.
     prompt_tokens: u64,
 }
 
 impl QueueCounts {
-    fn join(&mut self, seq: &Sequence) {
+    pub(super) fn join(&mut self, seq: &Sequence) {
         self.requests += 1;
         if !seq.exempt {
             self.places += 1;
@@ -47,6 +47,15 @@ impl QueueCounts {
             self.places -= 1;
             self.prompt_tokens -= u64::from(seq.prompt_len());
         }
+    }
+
+    /// Is there room for the prompt of one more request? Beside nothing any prompt may wait.
+    pub(super) fn check_tokens(&self, request: &Request, config: &SchedulerConfig) -> Result<(), Rejected> {
+        let (waiting, got, max) = (self.prompt_tokens, request.prompt.len() as u64, config.queue_prompt_tokens_max);
+        if waiting > 0 && waiting + got > max {
+            return Err(Rejected::QueueTokensFull { waiting, got, max });
+        }
+        Ok(())
     }
 }
 
@@ -63,11 +72,7 @@ impl Queue {
         if waiting >= max && !modest {
             return Err(Rejected::QueueFull { waiting, max });
         }
-        let (waiting, got, max) = (self.new.prompt_tokens, request.prompt.len() as u64, config.queue_prompt_tokens_max);
-        if waiting > 0 && waiting + got > max {
-            return Err(Rejected::QueueTokensFull { waiting, got, max });
-        }
-        Ok(())
+        self.new.check_tokens(request, config)
     }
 
     pub(crate) fn push(&mut self, seq: Sequence) {

@@ -1,6 +1,6 @@
 //! Figures of a scheduler, for metrics and for predicting how long a refused caller should wait.
 
-use super::{Door, Scheduler};
+use super::{Door, IdleStats, Scheduler};
 use crate::cache::PrefixStats;
 use crate::ids::KeyId;
 
@@ -67,6 +67,8 @@ pub struct Stats {
     pub adapters_waiting: u32,
     /// Since the start: adapters that gave up their slot to another one.
     pub adapter_swaps_total: u64,
+    /// Idle work, which none of the above counts but for positions computed.
+    pub idle: IdleStats,
     /// Nothing is admitted any more.
     pub draining: bool,
 }
@@ -94,6 +96,7 @@ impl Stats {
             rows_total: self.rows_total + other.rows_total,
             adapters_waiting: self.adapters_waiting + other.adapters_waiting,
             adapter_swaps_total: self.adapter_swaps_total + other.adapter_swaps_total,
+            idle: self.idle.plus(&other.idle),
             draining: self.draining && other.draining,
         }
     }
@@ -106,6 +109,7 @@ impl Stats {
             output_tokens_total: self.output_tokens_total,
             rows_total: self.rows_total,
             adapter_swaps_total: self.adapter_swaps_total,
+            idle: IdleStats { totals: self.idle.totals, ..IdleStats::default() },
             ..Self::default()
         }
     }
@@ -155,7 +159,7 @@ impl Scheduler {
         let requests_running = self.running.chunk_by(|a, b| a.request.id == b.request.id).count() as u32;
         Stats {
             requests_running,
-            requests_waiting: self.live.len() as u32 - requests_running,
+            requests_waiting: (self.live.len() - self.idle.len()) as u32 - requests_running,
             requests_new: self.queue.new_requests(),
             waits_for: self.waits_for(),
             prompt_tokens_waiting: self.queue.new_prompt_tokens(),
@@ -171,6 +175,7 @@ impl Scheduler {
             rows_total: self.totals.rows,
             adapters_waiting: self.adapters.waiting(),
             adapter_swaps_total: self.adapters.swaps(),
+            idle: self.idle.stats(),
             draining: self.door != Door::Open,
         }
     }

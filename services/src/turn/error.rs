@@ -9,6 +9,7 @@ use crate::embedder::EmbedderError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::pool::PoolError;
+use chimere_engine::scheduler::Rejected;
 
 /// Why a turn has no generation.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +94,12 @@ pub enum TurnError {
 }
 
 impl TurnError {
+    /// The scheduler has not so many pages for a request of its class, now or ever.
+    pub(super) fn wants_too_many_pages(&self) -> bool {
+        let Self::Engine { error: DirectError::Refused(refusal), .. } = self else { return false };
+        matches!(refusal.reason, Rejected::TooManyPages { .. })
+    }
+
     /// A field of the request is at fault.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into(), code: None, reason: None }

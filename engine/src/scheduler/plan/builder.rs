@@ -43,9 +43,21 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) pieces: Vec<Piece>,
     pub(super) launched: Vec<LaunchedPiece>,
     pub(super) forks: Vec<Fork>,
+    /// How many of the pieces, the last ones, are of idle work.
+    pub(super) idle: usize,
 }
 
 impl PlanBuilder<'_> {
+    pub(super) fn push(&mut self, (piece, launched): (Piece, LaunchedPiece)) {
+        self.pieces.push(piece);
+        self.launched.push(launched);
+    }
+
+    /// The pieces that are not of idle work.
+    pub(super) fn others(&self) -> &[Piece] {
+        &self.pieces[..self.pieces.len() - self.idle]
+    }
+
     /// Prompt positions from `start` on that a sequence may be granted beside the decode rows.
     pub(super) fn room(&self, start: u32) -> u32 {
         let room = self.rest.min(self.positions_in_time(start));
@@ -142,6 +154,7 @@ impl Scheduler {
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),
             forks: Vec::new(),
+            idle: 0,
         }
     }
 }

@@ -5,12 +5,14 @@
 //! outcome is not known yet. `pause` says which rows leave a step to others, `drafts` and `guesses` how many rows
 //! verify drafts and what the draft head is asked for, `preemption` who gives memory back, `adapters` whose adapter
 //! has a slot, `prefix` what the prefix cache spares, and `fork` parts the choices of a request at the prompt's end.
+//! `idle` adds rows of idle work when all others have theirs.
 
 mod adapters;
 pub(super) mod builder;
 mod drafts;
 mod fork;
 mod guesses;
+mod idle;
 mod overlap;
 pub(super) mod pause;
 mod preemption;

@@ -6,33 +6,79 @@
 
 use super::builder::{Fork, PlanBuilder};
 use super::pause::{Paused, RowKinds};
-use crate::ids::{KeyId, Micros, StepId};
+use crate::adapter::ResidentAdapter;
+use crate::ids::{KeyId, Micros, RequestId, StepId};
 use crate::scheduler::launched::{LaunchedPiece, LaunchedStep};
 use crate::scheduler::policy::cost::Pace;
 use crate::scheduler::sequence::{ChoiceRole, NextRows, Rank, Sequence, canonical_end};
-use crate::scheduler::speculation::Proposal;
+use crate::scheduler::speculation::{ExpectedStepTime, Proposal};
 use crate::scheduler::{Scheduler, WaitReason};
-use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateExport, StateStart, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, SampleRow, ScoreRows, StateExport, StateStart, StepPlan};
 use std::sync::Arc;
 
 /// A sequence's place in the order of a walk.
 type PlanOrder = (u64, KeyId, Rank);
 
 /// How a piece's rows are computed, and what of them stays beside their tokens.
-struct PieceForm {
-    form: Form,
-    state: StateStart,
-    score: Option<ScoreRows>,
-    exports: Vec<StateExport>,
-    drafted: Option<Proposal>,
-    guesses: u32,
+pub(super) struct PieceForm {
+    pub(super) form: Form,
+    pub(super) state: StateStart,
+    pub(super) score: Option<ScoreRows>,
+    pub(super) exports: Vec<StateExport>,
+    pub(super) drafted: Option<Proposal>,
+    pub(super) guesses: u32,
 }
 
 impl PieceForm {
     /// Of rows after the prompt.
-    fn recurrent() -> Self {
+    pub(super) fn recurrent() -> Self {
         let (state, exports) = (StateStart::Continue, Vec::new());
         Self { form: Form::Recurrent, state, score: None, exports, drafted: None, guesses: 0 }
+    }
+
+    /// The piece of a sequence that has computed these tokens with it, and what to expect back: tokens for `samples`,
+    /// those of its drafts included, of the sequences `ranks`.
+    pub(super) fn piece(
+        self,
+        seq: &Sequence,
+        (start, tokens): (u32, PieceTokens),
+        (samples, ranks): (Vec<SampleRow>, Vec<Rank>),
+        adapter: Option<ResidentAdapter>,
+    ) -> (Piece, LaunchedPiece) {
+        let Self { form, state, score, exports, drafted, guesses } = self;
+        let spec = &seq.request.spec;
+        let piece = Piece {
+            seq: seq.rank.seq,
+            slot: seq.held_slot(),
+            state,
+            form,
+            start,
+            tokens,
+            drafts: drafted.as_ref().map_or_else(Vec::new, |offer| offer.tokens.clone()),
+            guesses,
+            pages: seq.pages.clone(),
+            prompt_len: seq.prompt_len(),
+            samples,
+            score,
+            follows: None,
+            experts: spec.experts.filter(|_| form == Form::Recurrent),
+            adapter,
+            ends: spec.end_ids.clone(),
+            pool_from: spec.pool.map(|pool| pool.from(seq.prompt_len())),
+            exports,
+        };
+        let launched = LaunchedPiece {
+            rank: seq.rank,
+            request: seq.request.id,
+            scores: piece.scored().len() as u32,
+            pooled: piece.pooled_units().count() as u32,
+            samples: ranks,
+            completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
+            drafted,
+            guesses: guesses > 0,
+            follows: None,
+        };
+        (piece, launched)
     }
 }
 
@@ -57,6 +103,17 @@ impl Scheduler {
         }
         self.make_way();
         self.settle_adapters(now);
+        let mut builder = self.plan_others(now, pace);
+        self.add_idle(&mut builder);
+        let plan = self.launch(builder);
+        if self.pages.free() < self.pages.spare() {
+            self.prefix.free_a_page(StepId(self.next_step), &mut self.pages);
+        }
+        plan
+    }
+
+    /// The rows of the next step, but for those of idle work.
+    fn plan_others<'a>(&mut self, now: Micros, pace: &'a Pace) -> PlanBuilder<'a> {
         let mut builder = self.builder(now, pace, self.paused(now, pace));
         self.walk(&mut builder);
         if builder.pieces.is_empty() && !builder.out.is_nobody() {
@@ -73,7 +130,7 @@ impl Scheduler {
             builder = PlanBuilder { waits_for_loads: true, ..self.builder(now, pace, Paused::nobody()) };
             self.walk(&mut builder);
         }
-        self.launch(builder)
+        builder
     }
 
     fn walk(&mut self, builder: &mut PlanBuilder<'_>) {
@@ -179,14 +236,14 @@ impl Scheduler {
         self.charge_prompt(at, end);
         let state = self.state_start(at);
         if state != StateStart::Continue {
-            self.note_start(at, builder.now);
+            self.note_start(self.running[at].request.id, builder.now);
         }
         let exports = self.exports(at, end, builder.pace);
         self.running[at].computed = end;
         let samples_due = end == prompt_len && self.running[at].sampled() == 0 && self.running[at].output_max > 0;
         let forked = if samples_due { self.fork(at, builder) } else { 0 };
         let samples = if samples_due { at..at + 1 + forked } else { at..at };
-        let score = self.score_rows(at, start, end);
+        let score = self.score_rows(&self.running[at], start, end);
         let tokens = PieceTokens::Known(self.running[at].tokens(start, end));
         let guesses = if samples_due { self.ask_behind_prompt(at, builder.pace) } else { 0 };
         let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None, guesses };
@@ -254,54 +311,20 @@ impl Scheduler {
         samples: std::ops::Range<usize>,
         builder: &mut PlanBuilder<'_>,
     ) {
-        let PieceForm { form, state, score, exports, drafted, guesses } = form;
         let mut rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
         let key = self.running[at].key;
         // Whether drafts are served, their outcome tells.
         rows.iter().for_each(|_| self.accounts.output_served(key));
-        let drafts = drafted.as_ref().map_or_else(Vec::new, |offer| offer.tokens.clone());
-        rows.extend(self.running[at].drafted_rows(drafts.len() as u32));
+        let drafts = form.drafted.as_ref().map_or(0, |offer| offer.tokens.len() as u32);
+        rows.extend(self.running[at].drafted_rows(drafts));
         let ranks = self.running[samples].iter().map(|seq| seq.rank).collect();
         let adapter = self.resident_adapter(at, builder);
-        let seq = &self.running[at];
-        let piece = Piece {
-            seq: seq.rank.seq,
-            slot: seq.held_slot(),
-            state,
-            form,
-            start,
-            tokens,
-            drafts,
-            guesses,
-            pages: seq.pages.clone(),
-            prompt_len: seq.prompt_len(),
-            samples: rows,
-            score,
-            follows: None,
-            experts: seq.request.spec.experts.filter(|_| form == Form::Recurrent),
-            adapter,
-            ends: seq.request.spec.end_ids.clone(),
-            pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
-            exports,
-        };
-        builder.launched.push(LaunchedPiece {
-            rank: seq.rank,
-            request: seq.request.id,
-            scores: piece.scored().len() as u32,
-            pooled: piece.pooled_units().count() as u32,
-            samples: ranks,
-            completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
-            drafted,
-            guesses: guesses > 0,
-            follows: None,
-        });
-        builder.pieces.push(piece);
+        builder.push(form.piece(&self.running[at], (start, tokens), (rows, ranks), adapter));
     }
 
     /// Which scores a prompt piece reports: none if all that it could report were delivered before a preemption, or if
     /// nobody asks for them.
-    fn score_rows(&self, at: usize, start: u32, end: u32) -> Option<ScoreRows> {
-        let seq = &self.running[at];
+    pub(super) fn score_rows(&self, seq: &Sequence, start: u32, end: u32) -> Option<ScoreRows> {
         let asked = seq.request.spec.score_prompt.as_ref().filter(|_| seq.choice == 0)?;
         let own = seq.request.prompt.get(end as usize).map(|next| Arc::from([*next]));
         let next = own.unwrap_or_else(|| asked.behind.clone());
@@ -318,12 +341,12 @@ impl Scheduler {
         seq.charged = seq.charged.max(end);
     }
 
-    fn note_start(&mut self, at: usize, now: Micros) {
-        let seq = &self.running[at];
-        let times = &mut self.live.get_mut(&seq.request.id).expect("its sequence lives").times;
-        if times.started.is_none() {
-            times.started = Some(now);
-            self.totals.prompt_tokens += u64::from(seq.prompt_len());
+    /// The first row of a request is planned, or that of what is computed again.
+    pub(super) fn note_start(&mut self, id: RequestId, now: Micros) {
+        let live = self.live.get_mut(&id).expect("its sequence lives");
+        if live.times.started.is_none() {
+            live.times.started = Some(now);
+            self.totals.prompt_tokens += if live.terms.idle { 0 } else { u64::from(live.prompt_len) };
         }
     }
 
@@ -345,28 +368,38 @@ impl Scheduler {
         }
         let id = StepId(self.next_step);
         self.next_step += 1;
-        let forks = std::mem::replace(&mut self.forks, builder.forks);
         self.totals.rows += builder.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
-        // Whoever computes more than decode rows has no step without to be held against.
-        let expected = self.speculation.note_launch(builder.expected).filter(|_| !builder.granted && !builder.prompts);
-        let prompts = builder.pieces.iter().filter(|piece| piece.form == Form::Chunked);
+        let is_idle = builder.others().is_empty();
+        let expected = if is_idle { None } else { self.note_others(&builder) };
+        let prompts = builder.others().iter().filter(|piece| piece.form == Form::Chunked);
+        let prompt_rows = prompts.map(Piece::len).sum();
+        let forks = std::mem::replace(&mut self.forks, builder.forks);
         self.in_flight.push_back(LaunchedStep {
             id,
             expected,
             launched: builder.now,
-            prompt_rows: prompts.map(Piece::len).sum(),
+            prompt_rows,
             left_waiting: self.queue.iter().next().is_some(),
             pieces: builder.launched,
+            is_idle,
         });
-        let decodes = builder.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
+        let copies = forks.iter().flat_map(Fork::copies).collect();
+        let (transfers, settles) = self.prefix.begin_transfers(id);
+        Some(StepPlan { copies, transfers, settles, ..StepPlan::new(id, builder.pieces) })
+    }
+
+    /// Learns from a plan what concerns all but idle work; says what its decode rows should take.
+    fn note_others(&mut self, builder: &PlanBuilder<'_>) -> Option<ExpectedStepTime> {
+        // Whoever computes more than decode rows has no step without to be held against.
+        let alone = !builder.granted && !builder.prompts && builder.idle == 0;
+        let expected = self.speculation.note_launch(builder.expected).filter(|_| alone);
+        let decodes = builder.others().iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
         let (drafts, guesses): (Vec<_>, Vec<_>) = decodes.map(|piece| (piece.drafts.len(), piece.guesses)).unzip();
         self.speculation.note_drafts(drafts.into_iter());
         self.speculation.note_asked(&guesses, builder.asked.is_trial());
         self.totals.paused_rows += builder.rows_out;
         self.last_kinds = builder.out.took();
         self.settle(&builder.out, builder.now);
-        let copies = forks.iter().flat_map(Fork::copies).collect();
-        let (transfers, settles) = self.prefix.begin_transfers(id);
-        Some(StepPlan { copies, transfers, settles, ..StepPlan::new(id, builder.pieces) })
+        expected
     }
 }

@@ -34,6 +34,9 @@ pub struct Terms {
     /// The service's own, or a part of a call that was taken before: what others have waiting is no reason to refuse
     /// it, and it takes no place in the bounds of what may wait.
     pub exempt: bool,
+    /// Idle work: it uses rows and memory that nobody else wants, behind all keys, and no account pays for it. Such a
+    /// request has one choice and no adapter.
+    pub idle: bool,
 }
 
 /// What a key is entitled to; a limit of 0 is none.

@@ -3,6 +3,7 @@
 
 pub(super) mod cost;
 pub(super) mod fair;
+pub(super) mod idle;
 pub(super) mod ledger;
 pub(super) mod lengths;
 pub(super) mod throughput;

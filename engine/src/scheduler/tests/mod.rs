@@ -4,6 +4,7 @@ mod adapters;
 mod device;
 mod drafts;
 mod gate;
+mod idle;
 mod not_finite;
 mod pipeline;
 mod property;
@@ -40,10 +41,9 @@ impl Scheduler {
                 seq.rank.seq
             );
         }
-        let (counted, kept, free) = self.pages.audit();
+        let (counted, kept, mut free) = self.pages.audit();
         assert_eq!(counted, owners, "each page has as many owners as page tables name it");
         self.audit_prefix(kept);
-        let mut free = free.to_vec();
         free.sort();
         let unowned = (0..).zip(&owners).zip(kept).filter(|((_, n), kept)| **n == 0 && !**kept);
         let unowned = unowned.map(|((page, _), _)| crate::ids::PageId(page));
@@ -62,6 +62,27 @@ impl Scheduler {
         }
         assert!(self.all().all(|seq| self.live.contains_key(&seq.request.id)), "a sequence's request lives");
         assert!(self.queue.iter().all(|seq| seq.slot.is_none() && seq.pages.is_empty()), "what waits holds nothing");
+        self.audit_idle();
+    }
+
+    /// Idle work borrows what it computed, or has lost all of its pages or its slot.
+    fn audit_idle(&self) {
+        for seq in &self.idle.running {
+            let (slot, pages) = (self.slots.lent_to(seq.rank.seq), self.pages.lent_to(seq.rank.seq));
+            assert!(slot.is_none_or(|slot| seq.slot == Some(slot)), "{} has the slot that it knows", seq.rank.seq);
+            assert!(pages.is_empty() || seq.pages == pages, "{} has the pages that it knows", seq.rank.seq);
+            assert_eq!(seq.pages.len() as u32, pages_for(seq.computed), "{} borrows what it computed", seq.rank.seq);
+        }
+        let lent: usize = self.idle.running.iter().map(|seq| self.pages.lent_to(seq.rank.seq).len()).sum();
+        assert_eq!(self.pages.free() - self.pages.lendable(), lent as u32, "every page is lent to idle work that runs");
+        let slots = self.idle.running.iter().filter(|seq| self.slots.lent_to(seq.rank.seq).is_some()).count();
+        assert_eq!(
+            self.slots.free() - self.slots.lendable(),
+            slots as u32,
+            "every slot is lent to idle work that runs"
+        );
+        let holds = |seq: &Sequence| seq.slot.is_some() || !seq.pages.is_empty();
+        assert!(!self.idle.waiting.values().any(holds), "parked work holds nothing");
     }
 
     /// Every kept page is needed by an entry, every checkpoint has one place, every pin a sequence.
@@ -81,7 +102,7 @@ impl Scheduler {
     }
 
     fn all(&self) -> impl Iterator<Item = &Sequence> {
-        self.running.iter().chain(self.queue.iter())
+        self.running.iter().chain(self.queue.iter()).chain(self.idle.iter())
     }
 
     fn assert_all_is_free(&self) {

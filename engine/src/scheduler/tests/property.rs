@@ -28,6 +28,8 @@ pub(super) enum Op {
         scored: bool,
         key: u64,
         thinking: Option<Thinking>,
+        /// It is idle work, if it has one choice.
+        idle: bool,
     },
     /// Plans and launches as many steps as may be in flight.
     Launch,
@@ -46,8 +48,9 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         prop::bool::weighted(0.2),
         0..3u64,
         prop::option::of(thinking()),
+        prop::bool::weighted(0.4),
     )
-        .prop_map(|(prompt, choices, max_tokens, priority, ends, scored, key, thinking)| Op::Admit {
+        .prop_map(|(prompt, choices, max_tokens, priority, ends, scored, key, thinking, idle)| Op::Admit {
             prompt,
             choices,
             max_tokens,
@@ -56,6 +59,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             scored,
             key,
             thinking,
+            idle,
         });
     prop_oneof![
         3 => admit,
@@ -160,11 +164,12 @@ impl World {
 
     pub(super) fn apply(&mut self, op: &Op) {
         match op {
-            Op::Admit { prompt, choices, max_tokens, priority, ends, scored, key, thinking } => {
+            Op::Admit { prompt, choices, max_tokens, priority, ends, scored, key, thinking, idle } => {
                 let id = RequestId(self.clock);
                 let terms = Terms {
                     key: KeyId(*key),
                     limits: KeyLimits { weight: 1 + *key as u32, ..KeyLimits::default() },
+                    idle: *idle && *choices == 1,
                     ..Terms::default()
                 };
                 // Some of those that want little want no token at all but their prompt's hidden state.
@@ -184,7 +189,7 @@ impl World {
                     prediction: id.0.is_multiple_of(3).then(|| (0..20).map(|i| (i * 7) % VOCAB).collect()),
                     thinking: thinking.clone().map(Arc::new),
                     pool,
-                    adapter: self.adapters.get(id.0 as usize % 7).cloned(),
+                    adapter: self.adapters.get(id.0 as usize % 7).filter(|_| !terms.idle).cloned(),
                     // Two scopes, and some who neither look nor leave anything.
                     cache: Some(CacheScope(u128::from(*key))).filter(|_| *key < 2),
                     ..Spec::default()
@@ -209,14 +214,15 @@ impl World {
         let now = self.now();
         let prompt = request.prompt.len() as u32;
         let output_max = request.spec.max_tokens.unwrap_or(u32::MAX).min(self.config.context.saturating_sub(prompt));
-        let fits = self.config.pages * 32 >= prompt
-            && (request.spec.max_tokens.is_none() || {
-                self.config.pages * 32 >= prompt + output_max.saturating_sub(1)
-            });
+        // A cache leaves a part of all pages to idle work.
+        let spare = terms.idle && self.config.prefix.checkpoints > 0;
+        let positions = if spare { self.config.pages / 32 } else { self.config.pages } * 32;
+        let fits = positions >= prompt
+            && (request.spec.max_tokens.is_none() || positions >= prompt + output_max.saturating_sub(1));
         match self.pipeline.admit(request.clone(), terms, now) {
             Ok(()) => {
                 assert!(fits, "what can never fit is refused");
-                let output_max = output_max.min(self.config.pages * 32 + 1 - prompt);
+                let output_max = output_max.min(positions + 1 - prompt);
                 let n = request.spec.choices as usize;
                 let stream = Stream {
                     output_max,

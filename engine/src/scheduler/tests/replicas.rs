@@ -244,7 +244,7 @@ fn a_request_from_elsewhere_is_refused_only_where_it_cannot_run() {
     let mut full = idle(&ledger, SchedulerConfig { queue_requests_max: 1, ..CONFIG });
     full.pipeline.admit(request(2, 20, 5), &Terms::default(), Micros(0)).unwrap();
     full.pipeline.adopt(handed_over(), Micros(30)).expect("it has a place already");
-    full.pipeline.drain();
+    full.pipeline.drain("draining");
     assert_eq!(full.pipeline.may_adopt(&handed_over()), Err(Rejected::Draining));
     assert_eq!(full.pipeline.adopt(handed_over(), Micros(30)), Err(Rejected::Draining));
 }
@@ -333,6 +333,44 @@ fn a_load_says_what_is_to_be_done_and_how_long_it_takes() {
     let load = replica.pipeline.load();
     assert!(load.prompt_token_us > 0.0 && load.step_us > 0.0, "{load:?}");
     assert!((5_000.0..20_000.0).contains(&load.step_us), "{load:?}");
+}
+
+/// The tokens of a request among these events.
+fn tokens_of(events: &[(RequestId, Event)], id: u64) -> Vec<TokenId> {
+    let of = events.iter().filter(|(of, _)| of.0 == id);
+    of.filter_map(|(_, event)| if let Event::Token { token, .. } = event { Some(*token) } else { None }).collect()
+}
+
+#[test]
+fn idle_work_of_a_lost_engine_goes_on_as_idle_work_that_no_key_and_no_load_knows_of() {
+    let ledger = Arc::default();
+    let [mut lost, mut other] = [(); 2].map(|()| idle(&ledger, CONFIG));
+    let terms = Terms { key: KeyId(7), idle: true, ..Terms::default() };
+    let [reads, waits] = [request(1, 90, 30), request(2, 90, 30)];
+    for request in [&reads, &waits] {
+        lost.pipeline.admit(request.clone(), &terms, Micros(0)).unwrap();
+    }
+    let mut events: Vec<_> = (0..12).flat_map(|now| lost.step(Micros(now))).collect();
+    assert!((1..30).contains(&tokens_of(&events, 1).len()), "it has begun and has not ended");
+    assert_eq!(ledger.live_requests(KeyId(7)), 0);
+    let load = lost.pipeline.load();
+    let asked = (load.prompt_tokens, load.recomputed_tokens, load.sequences_waiting, load.sequences_running);
+    assert_eq!((asked, load.slots_free), ((0, 0, 0, 0), CONFIG.slots), "{load:?}");
+    other.pipeline.admit(request(3, 90, 30), &Terms::default(), Micros(12)).unwrap();
+    for migrated in lost.pipeline.hand_over() {
+        other.pipeline.adopt(migrated, Micros(12)).unwrap();
+    }
+    lost.pipeline.scheduler.assert_all_is_free();
+    assert_eq!((ledger.live_requests(KeyId(7)), other.pipeline.load().sequences_waiting), (0, 1));
+    let before = events.len();
+    while !other.pipeline.scheduler.is_idle() {
+        events.extend(other.step(Micros(13)));
+    }
+    assert_eq!(events[before].0.0, 3, "whoever has a key goes first");
+    for request in [&reads, &waits] {
+        let all = super::undisturbed(request, 0, 30);
+        assert_eq!(tokens_of(&events, request.id.0), all, "request {} has what it has alone", request.id);
+    }
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn terms() -> impl Strategy<Value = Terms> {
             limits: KeyLimits { weight, requests, tokens_per_minute },
             deadline: deadline.map(Micros),
             exempt,
+            idle: false,
         },
     )
 }

@@ -84,6 +84,8 @@ pub(super) struct World {
     device: FakeDevice,
     in_flight: VecDeque<InFlight>,
     clients: Vec<Client>,
+    /// The clients from this one on send idle work.
+    pub(super) idle_from: usize,
     /// Those of the first clients, if they have some.
     pub(super) adapters: Vec<Option<ScaledAdapter>>,
     /// When each client sends its next request.
@@ -132,6 +134,7 @@ impl World {
             in_flight: VecDeque::new(),
             due: clients.iter().enumerate().map(|(i, _)| Some(i as u64 * 1_000)).collect(),
             clients: clients.to_vec(),
+            idle_from: clients.len(),
             adapters: Vec::new(),
             turned_away: Vec::new(),
             seen: BTreeMap::new(),
@@ -202,10 +205,10 @@ impl World {
             let Client { key, .. } = self.clients[client];
             let id = RequestId(self.seen.len() as u64);
             let request = self.request(id, client);
-            let terms = Terms { key: KeyId(key), ..Terms::default() };
+            let terms = Terms { key: KeyId(key), idle: client >= self.idle_from, ..Terms::default() };
             let now = Micros(self.now);
             let Pipeline { scheduler, pace, .. } = &self.pipeline;
-            let foreseen = scheduler.forecast(&request, &terms, now, pace);
+            let foreseen = scheduler.forecast(&request, &terms, now, pace).filter(|_| !terms.idle);
             let bounded = Pace { wait_us_max: self.wait_us_max, ..*pace };
             let extent = Extent { output_max: scheduler.output_max(&request).unwrap(), cached: 0 };
             let refused = scheduler.check_times(&request, extent, &terms, now, &bounded).err();

@@ -2,9 +2,9 @@
 //!
 //! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens
 //! 100`, `passes 16 of 2` where recomputed positions take passes of their own, two at a time, `apart` where prompts
-//! do), requests (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token
-//! when the trace starts), and what happens right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`,
-//! `@3 drain`, `@3 fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token an end
+//! do), requests (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2 idle`; `decoding`: it has its first
+//! token when the trace starts), and what happens right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel
+//! A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token an end
 //! id, `thinks 2` bounds its thinking to two tokens and closes it with two more. With `checkpoints 2` there is a prefix
 //! cache; prompts are alike (`like 7 until 128`) up to a position, `turn 100` is where the answer begins, `scope 1` is
 //! another's. One step is in flight at a time unless `lag` says more.
@@ -157,6 +157,10 @@ impl Stage {
         events.into_iter().filter_map(|(id, event)| self.take(id, event)).collect()
     }
 
+    fn take_all(&mut self, events: Vec<(RequestId, Event)>) -> String {
+        events.into_iter().filter_map(|(id, event)| self.take(id, event)).collect::<Vec<_>>().join(" ")
+    }
+
     fn take(&mut self, id: RequestId, event: Event) -> Option<String> {
         match event {
             Event::Token { choice, index, token, .. } => {
@@ -187,11 +191,14 @@ impl Stage {
     pub(super) fn happen(&mut self, what: &str) -> String {
         let words: Vec<_> = what.split_whitespace().collect();
         match words[..] {
-            ["drain"] => self.scheduler.drain(),
+            ["drain"] => {
+                let events = self.scheduler.drain("draining");
+                return self.take_all(events);
+            }
             ["fail"] => {
                 self.in_flight.clear();
                 let events = self.scheduler.fail("lost");
-                return events.into_iter().filter_map(|(id, event)| self.take(id, event)).collect::<Vec<_>>().join(" ");
+                return self.take_all(events);
             }
             ["cancel", who] => {
                 let (request, choice) = who.split_once('.').unwrap_or((who, ""));
@@ -218,7 +225,8 @@ impl Stage {
         let (id, choices) = (request.id, request.spec.choices);
         self.requests.insert(id, request.clone());
         let first = self.scheduler.next_seq;
-        let terms = Terms { key: KeyId(number(words, "key").unwrap_or(0) as u64), ..Terms::default() };
+        let key = KeyId(number(words, "key").unwrap_or(0) as u64);
+        let terms = Terms { key, idle: words.contains(&"idle"), ..Terms::default() };
         match self.scheduler.admit_under(request, &terms, Micros(self.clock), &Pace::default()) {
             Ok(()) => {
                 for choice in 0..choices {

@@ -125,8 +125,10 @@ impl Dispatcher {
     fn give(&self, route: &Route, submit: Submit, tried: &mut BTreeSet<usize>) -> Option<Given> {
         let replica = self.choose(&submit.request, tried)?;
         tried.insert(replica);
+        // Idle work is no load, there as here.
+        let counts = !submit.terms.idle;
         let size = (submit.request.prompt.len() as u64, submit.request.spec.choices);
-        let way = self.has_several().then(|| OnItsWay::to(self.clone(), replica, size));
+        let way = (counts && self.has_several()).then(|| OnItsWay::to(self.clone(), replica, size));
         let routed = Routed { submit, route: route.clone() };
         let sent = route.put(replica, |scheduler| scheduler.routed.send(routed))?;
         Some(Given { sent, way })

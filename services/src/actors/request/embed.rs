@@ -43,16 +43,16 @@ pub async fn embed(
     Ok(vectors)
 }
 
-/// The vector of one text that the service reads for itself, behind every other of its kind: it is nobody's request and
-/// counts as none.
+/// The vector of one text that the service reads for itself: it is nobody's request and counts as none. As idle work it
+/// takes from nobody, but may not be as long as another text; otherwise it comes behind every other of its kind.
 pub async fn read_own(
     handles: &ServiceHandles,
     live: &LiveRequests,
     name: Arc<str>,
-    prompt: Arc<[TokenId]>,
-    pooling: Pooling,
+    (prompt, pooling): (Arc<[TokenId]>, Pooling),
+    idle: bool,
 ) -> Result<Vec<f32>, DirectError> {
-    let terms = Terms { exempt: true, ..Terms::default() };
+    let terms = Terms { exempt: !idle, idle, ..Terms::default() };
     let (vector, _) = read_one(handles, request(live.enter(name), prompt, pooling, i32::MAX), terms).await?;
     Ok(vector)
 }

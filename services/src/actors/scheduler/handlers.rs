@@ -127,8 +127,9 @@ impl Handler<Drain> for SchedulerActor {
     type Result = ();
 
     fn handle(&mut self, msg: Drain, ctx: &mut Context<Self>) {
-        self.pipeline.drain();
+        let ended = self.pipeline.drain(SHUTTING_DOWN);
         self.go(Phase::Draining);
+        self.deliver(ended);
         ctx.run_later(msg.within, |this, _| {
             if this.phase.is_draining() {
                 this.end_all(SHUTTING_DOWN);

@@ -397,7 +397,7 @@ impl SchedulerActor {
     fn awaited(&self) -> Option<Awaited> {
         let oldest = self.pipeline.oldest();
         let step = oldest.map(|step| Awaited::Step { id: step.id, predicted_us: step.predicted_us });
-        step.or_else(|| (!self.pipeline.scheduler().is_idle()).then_some(Awaited::Plan))
+        step.or_else(|| self.pipeline.scheduler().has_to_work().then_some(Awaited::Plan))
     }
 
     fn tell(&mut self) {

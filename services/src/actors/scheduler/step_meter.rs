@@ -336,6 +336,9 @@ impl StepMeter {
         let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
         let swaps = now.adapter_swaps_total - self.told.adapter_swaps_total;
         add(swaps, || ::metrics::counter!(metrics::ADAPTER_SWAPS));
+        let (idle, idle_before) = (now.idle.totals, self.told.idle.totals);
+        add(idle.rows - idle_before.rows, || ::metrics::counter!(metrics::IDLE_ROWS));
+        add(idle.parked - idle_before.parked, || ::metrics::counter!(metrics::IDLE_PARKED));
         add(preemptions, || ::metrics::counter!(metrics::PREEMPTIONS));
         add(prompt_tokens, || ::metrics::counter!(metrics::PROMPT_TOKENS));
         self.waiting.tell(&now, waiting_by_key);
@@ -359,6 +362,8 @@ fn export(all: &Stats) {
     ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(all.pages_free));
     ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(all.slots_used));
     ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(all.slots_free));
+    ::metrics::gauge!(metrics::IDLE_REQUESTS, "state" => "running").set(f64::from(all.idle.running));
+    ::metrics::gauge!(metrics::IDLE_REQUESTS, "state" => "waiting").set(f64::from(all.idle.waiting));
 }
 
 /// Counts rules that came after the forward of their step was over.

@@ -1,5 +1,6 @@
-//! Work of the service itself, done while nobody has a request: self-tests of collections, vectors and self-tests of
-//! stores. Whoever comes has it end at once.
+//! Work of the service itself, at the expense of nobody: self-tests of collections, vectors and self-tests of stores.
+//! What the model reads is idle work of the scheduler. What an encoder reads takes the processor beside the scheduler,
+//! so it is read while nobody has a request, and whoever comes has it end at once.
 
 mod collections;
 mod stores;
@@ -58,7 +59,7 @@ async fn put_off(kind: &str, name: &str, error: &TurnError) {
     tokio::time::sleep(PUT_OFF).await;
 }
 
-/// The times in which nobody has a request.
+/// The times in which texts are read.
 struct IdleTimes<'a> {
     services: &'a TurnServices,
     /// What the log calls the texts that are read then.
@@ -73,14 +74,46 @@ impl<'a> IdleTimes<'a> {
         Self { services, name, entered: services.live.entered() }
     }
 
-    /// A text's vector, read while nobody else has a request. None if the service ends.
+    /// A text's vector. None if the service ends.
     async fn vector(&mut self, text: &str, purpose: Purpose) -> Option<Result<Vec<f32>, TurnError>> {
         let vectors = self.vectors(vec![text.to_owned()], purpose).await?;
         Some(vectors.map(|mut vectors| vectors.pop().expect("one text gives one vector")))
     }
 
-    /// The vectors of some texts, read while nobody else has a request. None if the service ends.
+    /// The vectors of some texts. None if the service ends.
     async fn vectors(&mut self, texts: Vec<String>, purpose: Purpose) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
+        if matches!(self.services.embedder, Embedder::Model) {
+            let read = self.vectors_beside_others(texts.clone(), purpose).await?;
+            // A text that is too long for idle work is read as those of an encoder are.
+            if !read.as_ref().is_err_and(TurnError::wants_too_many_pages) {
+                return Some(read);
+            }
+        }
+        self.vectors_alone(texts, purpose).await
+    }
+
+    /// The model's vectors of some texts, read whoever has a request. None if the service ends.
+    async fn vectors_beside_others(
+        &self,
+        texts: Vec<String>,
+        purpose: Purpose,
+    ) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
+        let reader = VectorCaller::Service { name: self.name, idle: true };
+        let mut phase = self.services.phase.clone();
+        // The end of the service first: it has the scheduler fail such a text too, which is no error of the text.
+        tokio::select! {
+            biased;
+            _ = phase.wait_for(|phase| *phase != Phase::Ready) => None,
+            read = self.services.vectors(reader, texts, purpose) => Some(read.map(|read| read.vectors)),
+        }
+    }
+
+    /// The vectors of some texts, read while nobody else has a request. None if the service ends.
+    async fn vectors_alone(
+        &mut self,
+        texts: Vec<String>,
+        purpose: Purpose,
+    ) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
         let services = self.services;
         loop {
             self.wait().await;
@@ -89,7 +122,7 @@ impl<'a> IdleTimes<'a> {
             }
             // A text that the model reads is a request to the scheduler.
             self.entered += u64::from(matches!(services.embedder, Embedder::Model));
-            let read = services.vectors(VectorCaller::Service { name: self.name }, texts.clone(), purpose);
+            let read = services.vectors(VectorCaller::Service { name: self.name, idle: false }, texts.clone(), purpose);
             // Whichever ends second is dropped, and the scheduler then forgets a text that is not read yet.
             tokio::select! {
                 read = read => {

@@ -18,6 +18,8 @@ pub enum VectorCaller<'a> {
     Service {
         /// Name of the work in the log and in errors.
         name: &'static str,
+        /// What the model reads is idle work of the scheduler, beside which nobody else need be absent.
+        idle: bool,
     },
 }
 
@@ -43,7 +45,7 @@ impl VectorCaller<'_> {
     pub(super) fn field(&self) -> &'static str {
         match self {
             Self::Request { field, .. } => field,
-            Self::Service { name } => name,
+            Self::Service { name, .. } => name,
         }
     }
 }

@@ -70,15 +70,20 @@ impl TurnServices {
                 let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: caller.terms };
                 vectors(self, caller.name.clone(), field, texts).await?
             }
-            VectorCaller::Service { name } => self.own_vectors(name, prompts).await?,
+            VectorCaller::Service { name, idle } => self.own_vectors(name, prompts, idle).await?,
         };
         Ok(EmbeddedTexts { vectors, tokens })
     }
 
-    async fn own_vectors(&self, name: &'static str, prompts: Vec<Arc<[TokenId]>>) -> Result<Vec<Vec<f32>>, TurnError> {
+    async fn own_vectors(
+        &self,
+        name: &'static str,
+        prompts: Vec<Arc<[TokenId]>>,
+        idle: bool,
+    ) -> Result<Vec<Vec<f32>>, TurnError> {
         let mut vectors = Vec::with_capacity(prompts.len());
         for prompt in prompts {
-            let read = read_own(&self.handles, &self.live, name.into(), prompt, POOLING).await;
+            let read = read_own(&self.handles, &self.live, name.into(), (prompt, POOLING), idle).await;
             vectors.push(read.map_err(|error| TurnError::Engine { field: name, error })?);
         }
         Ok(vectors)

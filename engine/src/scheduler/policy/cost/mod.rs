@@ -44,7 +44,12 @@ pub struct StepShape {
 impl StepShape {
     /// Of a plan, on a device that recomputes positions in passes.
     pub fn of(plan: &StepPlan, recompute: Option<Recompute>) -> Self {
-        plan.pieces.iter().fold(Self::default(), |shape, piece| shape.with(piece, recompute))
+        Self::of_pieces(&plan.pieces, recompute)
+    }
+
+    /// Of a plan that has these pieces.
+    pub(in crate::scheduler) fn of_pieces(pieces: &[Piece], recompute: Option<Recompute>) -> Self {
+        pieces.iter().fold(Self::default(), |shape, piece| shape.with(piece, recompute))
     }
 
     fn with(mut self, piece: &Piece, recompute: Option<Recompute>) -> Self {

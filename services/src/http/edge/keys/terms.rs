@@ -14,7 +14,7 @@ const DEADLINE: &str = "x-chimere-deadline-ms";
 pub(in crate::http) fn terms_of(request: &HttpRequest) -> Result<Terms, ApiError> {
     let caller = Caller::of(request);
     let deadline = deadline_ms(request)?.map(|ms| Micros(caller.arrived.0 + 1_000 * ms));
-    Ok(Terms { key: caller.key, limits: caller.limits, deadline, exempt: false })
+    Ok(Terms { key: caller.key, limits: caller.limits, deadline, ..Terms::default() })
 }
 
 fn deadline_ms(request: &HttpRequest) -> Result<Option<u64>, ApiError> {

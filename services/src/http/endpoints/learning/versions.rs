@@ -54,7 +54,8 @@ async fn begin(app: web::Data<App>, request: HttpRequest, payload: web::Payload)
     });
     let (dry, learning) = (dry.await?, learning(&app)?.clone());
     let begun = run::begin(&app, &learning)?;
-    actix_rt::spawn(async move { run::run(&app, &learning, begun, dry).await });
+    let occasion = if dry { run::RunOccasion::Dry } else { run::RunOccasion::Asked };
+    actix_rt::spawn(async move { run::run(&app, &learning, begun, occasion).await });
     Ok(HttpResponse::Accepted().json(json!({"object": "learning.run", "dry": dry, "running": true})))
 }
 

@@ -1,5 +1,7 @@
 //! Asks questions twice, as any caller's requests: with the tables that are served, and with the candidate among them.
+//! Those of a nightly run are idle work as long as that gets them anywhere.
 
+use super::RunOccasion;
 use crate::actors::request::RequestActor;
 use crate::actors::request::generation_request::GenerationRequest;
 use crate::actors::request::output::Output;
@@ -24,7 +26,7 @@ use std::time::Duration;
 
 /// Questions that are asked at once.
 const AT_ONCE: usize = 8;
-/// How long some questions wait for others' requests to be over, at most.
+/// How long some questions wait for others' requests to be over, at most, and how long one is left to idle work.
 const GIVE_WAY: Duration = Duration::from_secs(2);
 /// How often it is looked whether they are.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -42,6 +44,8 @@ pub(super) struct Arms<'a> {
     /// candidate's.
     speeds: Mutex<Vec<f32>>,
     changed: Mutex<ChangedAnswers>,
+    /// Questions are idle work first: their answers come later, and no user notices them.
+    idle_first: bool,
 }
 
 /// What came of a question.
@@ -55,7 +59,13 @@ struct ArmAnswer {
 
 impl<'a> Arms<'a> {
     pub(super) fn new(app: &'a App, served: Vec<String>, candidate: Vec<String>) -> Self {
-        Self { app, served, candidate, speeds: Mutex::default(), changed: Mutex::default() }
+        let idle_first = false;
+        Self { app, served, candidate, speeds: Mutex::default(), changed: Mutex::default(), idle_first }
+    }
+
+    /// These arms for a run on this occasion: somebody waits for all but a nightly one.
+    pub(super) fn for_run(self, occasion: RunOccasion) -> Self {
+        Self { idle_first: occasion == RunOccasion::Nightly, ..self }
     }
 
     /// What came of some questions. Answers that differ are noted under the name of the family, if one is given.
@@ -118,7 +128,25 @@ impl<'a> Arms<'a> {
         Ok((served, candidate))
     }
 
+    /// What a version answers. As idle work a question with tables is computed while nobody else has a request, so one
+    /// that is not answered in time, or is too long for idle work, is asked again behind all others.
     async fn answer(&self, question: &CheckedQuestion, tables: &[String]) -> Result<ArmAnswer, ApiError> {
+        if self.idle_first {
+            let idle = Terms { idle: true, ..Terms::default() };
+            let answer = tokio::time::timeout(GIVE_WAY, self.answer_under(idle, question, tables)).await;
+            if let Ok(Ok(answer)) = answer {
+                return Ok(answer);
+            }
+        }
+        self.answer_under(Terms { exempt: true, ..Terms::default() }, question, tables).await
+    }
+
+    async fn answer_under(
+        &self,
+        terms: Terms,
+        question: &CheckedQuestion,
+        tables: &[String],
+    ) -> Result<ArmAnswer, ApiError> {
         let services = &self.app.turns;
         let request = match request(self.app, question, tables).await {
             Ok(request) => request,
@@ -126,6 +154,7 @@ impl<'a> Arms<'a> {
             Err(error) if error.status == StatusCode::BAD_REQUEST => return Ok(ArmAnswer::default()),
             Err(error) => return Err(error),
         };
+        let request = GenerationRequest { terms, ..request };
         let entry = services.live.enter(NAME.into());
         let begun = services.handles.clock.now();
         let outputs = RequestActor::submit(request, vec![entry], services.handles.clone()).await;
@@ -150,7 +179,8 @@ impl<'a> Arms<'a> {
     /// Waits until nobody else has a request, but not for long: who is always busy learns too, a little later.
     async fn give_way(&self) {
         let mut waited = Duration::ZERO;
-        while !self.app.turns.live.is_empty() && waited < GIVE_WAY {
+        // The scheduler has idle work give way to each step.
+        while !self.idle_first && !self.app.turns.live.is_empty() && waited < GIVE_WAY {
             tokio::time::sleep(LOOK_EVERY).await;
             waited += LOOK_EVERY;
         }

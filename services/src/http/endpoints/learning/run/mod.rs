@@ -38,8 +38,20 @@ const ORDERS: (usize, usize) = (2, 8);
 /// What the candidate's table is called beside the one whose place it is to take.
 const CANDIDATE: &str = "-candidate";
 
+/// Who wants a run, and what for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunOccasion {
+    /// The time of day: nobody waits for its end.
+    Nightly,
+    /// An administrator, who wants what was learned served if it passes.
+    Asked,
+    /// An administrator, who wants to know what would come of it.
+    Dry,
+}
+
 /// What a run begins with.
 struct Snapshot {
+    occasion: RunOccasion,
     batch: FactBatch,
     /// Examples that the served version was made from.
     known: BTreeSet<String>,
@@ -80,11 +92,11 @@ pub(super) async fn run(
     app: &web::Data<App>,
     learning: &Arc<Learning>,
     (name, running): (TableName, LearnerRun),
-    dry: bool,
+    occasion: RunOccasion,
 ) {
-    let at = unix_seconds();
+    let (at, dry) = (unix_seconds(), occasion == RunOccasion::Dry);
     let mut report = RunReport { at, dry, outcome: "nothing".to_owned(), ..RunReport::default() };
-    if let Err(error) = learned(app, learning, name, &mut report).await {
+    if let Err(error) = learned(app, learning, (name, occasion), &mut report).await {
         let why = error.worded().into_owned();
         tracing::error!(error = why, "a run of the learner failed; what is served stays as it is");
         (report.outcome, report.error) = ("failed".to_owned(), Some(why));
@@ -120,10 +132,10 @@ pub(super) fn learned_table(app: &App, learning: &Learning) -> Result<TableName,
 async fn learned(
     app: &web::Data<App>,
     learning: &Arc<Learning>,
-    name: TableName,
+    (name, occasion): (TableName, RunOccasion),
     report: &mut RunReport,
 ) -> Result<(), ApiError> {
-    let snapshot = snapshot(app, learning, name.clone()).await?;
+    let snapshot = snapshot(app, learning, name.clone(), occasion).await?;
     report.facts = snapshot.batch.facts.len();
     report.new_facts = snapshot.new_facts();
     report.left_out = snapshot.batch.left_out;
@@ -155,7 +167,12 @@ pub(super) async fn aside<T: Send + 'static>(
 }
 
 /// What there is to learn, what is known of it, and the questions that judge it.
-async fn snapshot(app: &web::Data<App>, learning: &Arc<Learning>, name: TableName) -> Result<Snapshot, ApiError> {
+async fn snapshot(
+    app: &web::Data<App>,
+    learning: &Arc<Learning>,
+    name: TableName,
+    occasion: RunOccasion,
+) -> Result<Snapshot, ApiError> {
     let learning = learning.clone();
     aside(app, move |app| {
         let (learner, versions, base) = (&learning.settings().learner, learning.versions(), base(app));
@@ -175,7 +192,7 @@ async fn snapshot(app: &web::Data<App>, learning: &Arc<Learning>, name: TableNam
         let families = learner.families.as_deref();
         let sets = families.map_or_else(|| Ok(QuestionSets::default()), QuestionSets::read).map_err(internal)?;
         let stale = lineage.current().is_some_and(|current| current.stale);
-        Ok(Snapshot { batch, known, tried, stale, sets })
+        Ok(Snapshot { occasion, batch, known, tried, stale, sets })
     })
     .await
 }
@@ -210,7 +227,7 @@ async fn judge(
         let number = propose(app, learning, bytes, examples).await?;
         (report.version, report.stage) = (Some(number), Some(VersionStage::Candidate));
     }
-    let arms = arms(app, learned_table(app, learning)?.as_str(), candidate);
+    let arms = arms(app, learned_table(app, learning)?.as_str(), candidate).for_run(snapshot.occasion);
     let exam = Exam { app, arms: &arms, snapshot, rules: &learning.settings().learner.rules };
     let mut verdict = exam.judge(report.at).await?;
     report.changed = arms.changed();

@@ -1,6 +1,6 @@
 //! Runs at the time of day that the operator sets.
 
-use super::{begin, run};
+use super::{RunOccasion, begin, run};
 use crate::clock::unix_seconds;
 use crate::http::app::App;
 use actix_web::web;
@@ -19,7 +19,7 @@ pub async fn keep_learning(app: &web::Data<App>) {
         let now = unix_seconds();
         if at.came(before, now) {
             match begin(app, learning) {
-                Ok(begun) => run(app, learning, begun, false).await,
+                Ok(begun) => run(app, learning, begun, RunOccasion::Nightly).await,
                 Err(error) => tracing::error!(error = %error.worded(), "the learner did not run today"),
             }
         }
