@@ -5,6 +5,7 @@ use super::property::{cases, config};
 use super::simulation::{Client, Seen, Setting, cpu, gpu, percentile};
 use super::trace::check;
 use super::undisturbed;
+use crate::constraint::{Source, Sources};
 use crate::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
@@ -361,6 +362,23 @@ fn it_shares_steps_of_decode_rows() {
     pair.apply(&Op::Idle { prompt: 90, max_tokens: 30, priority: 0 });
     pair.finish();
     assert!(pair.shared > 20, "{} steps", pair.shared);
+}
+
+#[test]
+fn rows_that_wait_for_a_source_hold_up_nobody() {
+    let mut side = Side::new(CONFIG, Pace { cost: learned(), ..Pace::default() });
+    let spec = |max_tokens, waits_for| Spec { max_tokens: Some(max_tokens), waits_for, ..Spec::default() };
+    let stream = Request::new(RequestId(1), vec![1; 30], spec(300, Sources::NONE));
+    let asks = Request::new(RequestId(IDLE_FROM), vec![7; 90], spec(10, Sources::only(Source::Grammar)));
+    side.admit(stream, &Terms::default(), Micros(0));
+    side.admit(asks, &Terms { idle: true, ..Terms::default() }, Micros(0));
+    while side.live_others() {
+        let plan = side.launch(Micros(1)).expect("a stream goes on");
+        assert_eq!(plan.pieces.len(), 1, "the stream has its steps to itself");
+        side.commit(Micros(1));
+    }
+    side.run_down(2);
+    assert_eq!(side.tokens[&RequestId(IDLE_FROM)].len(), 10);
 }
 
 /// 16 streams with idle work beside them and without, for so many seconds of the clock.
