@@ -24,12 +24,14 @@ def main():
     ap.add_argument("--scale", type=float, default=1.0)
     ap.add_argument("--seed", type=int, default=7)
     ap.add_argument("--only", default="")
+    ap.add_argument("--temperature", type=float, default=0.0)
     ap.add_argument("--timeout", type=float, default=600)
     ap.add_argument("--wrong", action="store_true")
     ap.add_argument("--json")
     args = ap.parse_args()
     generators.load(args.prose)
     server, results = Server(args.url, args.model, args.timeout), {}
+    server.temperature = args.temperature
     for label, (count, make, aim) in generators.ROWS.items():
         if args.only not in label:
             continue
