@@ -12,7 +12,8 @@ GRACE seconds after the last arrival counts as one without a first token. The ra
 between, until two rates lie within PRECISION of each other; a probe that cannot hold any more ends early.
 
 Mixes, in tokens, all times SCALE (medians of lognormal lengths, which are cut off at four times the median):
-    chat     prompts of 1,020 and answers of 129: medians of the conversations in Azure's trace of 2023 (Splitwise, arXiv:2311.18677)
+    chat     prompts of 1,020 and answers of 129: medians of the 19,366 conversations in Azure's trace of 2023 (Splitwise, arXiv:2311.18677;
+             the logarithms of their lengths have deviations of 0.99 and 0.86)
     agents   one of four shared prompts of 6,000 (instructions and tools), 800 of its own, and answers of 60: lengths chosen here
 Answers have their full length where the server takes `ignore_eos`, as Chimère, vLLM and llama.cpp do; --eos does not ask for it.
 
@@ -48,7 +49,8 @@ SHARED_PROMPTS = 4
 REQUESTS_MIN = 20
 # Prompt shared with others, own prompt, answer: tokens. The own ones are medians.
 MIXES = {"chat": (0, 1020, 129), "agents": (6000, 800, 60)}
-SIGMA, CUT = 0.8, 4
+# Deviation of the logarithms of lengths; a length is at most this many medians.
+SIGMA, CUT = 0.9, 4
 
 
 class Server:

@@ -19,20 +19,20 @@ template <int INPUTS, bool HALVED = false> struct Staged {
     static __device__ __forceinline__ uint4 halves_at(const u8 *memory, int codes, int block) {
         return *(const uint4 *)(memory + codes + threadIdx.x % 4 * 8 + HALVES_AT + block * 64);
     }
-    // By all threads of the block, THREADS: asks for `rows` rows that follow one another to be copied, past L1.
-    template <int THREADS> static __device__ __forceinline__ void fetch(const u8 *memory, const i8 *codes, const float2 *meta, int rows) {
+    // By all BY threads of the block: asks for `rows` rows that follow one another to be copied, past L1.
+    template <int BY> static __device__ __forceinline__ void fetch(const u8 *memory, const i8 *codes, const float2 *meta, int rows) {
         u32 to = shared_address(memory);
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * PAIRS * 4; i += THREADS) copy16(to + i / (PAIRS * 4) * STRIDE + i % (PAIRS * 4) * 16, codes + i * 16);
+        for (int i = threadIdx.x; i < rows * PAIRS * 4; i += BY) copy16(to + i / (PAIRS * 4) * STRIDE + i % (PAIRS * 4) * 16, codes + i * 16);
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS)
+        for (int i = threadIdx.x; i < rows * PAIRS; i += BY)
             copy16(to + i / PAIRS * STRIDE + CODES + i % PAIRS * 16, (const u8 *)meta + i * 16);
     }
     // For matrices that have minima or floats, by the same threads, behind their own copies and ahead of the barrier: a thread has what it copied.
-    template <int THREADS> static __device__ __forceinline__ void prepare(u8 *memory, int rows) {
+    template <int BY> static __device__ __forceinline__ void prepare(u8 *memory, int rows) {
         if constexpr (HALVED) {
 #pragma unroll 1
-            for (int i = threadIdx.x; i < rows * PAIRS * 4; i += THREADS) {
+            for (int i = threadIdx.x; i < rows * PAIRS * 4; i += BY) {
                 u8 *row = memory + i / (PAIRS * 4) * STRIDE;
                 const int piece = i % (PAIRS * 4);
                 const uint4 codes = *(const uint4 *)(row + piece * 16);
@@ -43,7 +43,7 @@ template <int INPUTS, bool HALVED = false> struct Staged {
         }
         if constexpr (!WITH_MINIMA) return;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS) {
+        for (int i = threadIdx.x; i < rows * PAIRS; i += BY) {
             u8 *row = memory + i / PAIRS * STRIDE;
             const float2 *meta = (const float2 *)(row + CODES + i % PAIRS * 16);
             float2 *to = (float2 *)(row + MINIMA_AT) + i % PAIRS * (2 / PLANES);

@@ -1,5 +1,6 @@
-//! A tokenizer that is valid and small: a token a byte, a few merges, the family's markers, unused ids up to the
-//! vocabulary's size.
+//! A tokenizer that is valid and small: a token a byte, a few merges, the family's markers, and words that no text
+//! is encoded to up to the vocabulary's size. Random weights draw these most of all, so an answer is as much text as a
+//! trained model's.
 
 use crate::format::gguf::{GgufHeader, MetaValue};
 
@@ -35,10 +36,8 @@ pub(super) fn set(header: &mut GgufHeader, vocab: usize, pre: &str) {
         tokens.push(name.to_owned());
         types.push(ty);
     }
-    for i in tokens.len()..vocab {
-        tokens.push(format!("[PAD{i}]"));
-        types.push(5);
-    }
+    tokens.extend((tokens.len()..vocab).map(word));
+    types.resize(tokens.len(), 1);
     let id = |name: &str| tokens.iter().position(|t| t == name).expect("the markers are in the vocabulary") as u32;
     let (end, pad) = (id(END), id("<|endoftext|>"));
     header.set("tokenizer.ggml.model", MetaValue::Str("gpt2".into()));
@@ -50,6 +49,12 @@ pub(super) fn set(header: &mut GgufHeader, vocab: usize, pre: &str) {
     header.set("tokenizer.ggml.padding_token_id", MetaValue::U32(pad));
     header.set("tokenizer.ggml.add_bos_token", MetaValue::Bool(false));
     header.set("tokenizer.chat_template", MetaValue::Str(TEMPLATE.into()));
+}
+
+/// A word of five letters behind a space, another one for each id below 26^5: no merges lead to it.
+fn word(id: usize) -> String {
+    let letters = (0..5).map(|place| char::from(b'a' + (id / 26_usize.pow(place) % 26) as u8));
+    std::iter::once('Ġ').chain(letters).collect()
 }
 
 /// The character that stands for a byte in a byte-level vocabulary: itself if printable, else one from U+0100 on, in
@@ -72,5 +77,12 @@ mod tests {
         assert_eq!([b' ', b'\n', b'a', 0x7f, 0xff].map(byte_char), ['Ġ', 'Ċ', 'a', 'ġ', 'ÿ']);
         let all: std::collections::HashSet<char> = (0..=255).map(byte_char).collect();
         assert_eq!(all.len(), 256);
+    }
+
+    #[test]
+    fn ids_beyond_the_merges_are_words_that_are_told_apart() {
+        let words: std::collections::HashSet<String> = (tokens_min()..1 << 20).map(word).collect();
+        assert_eq!(words.len(), (1 << 20) - tokens_min());
+        assert_eq!(word(27), "Ġbbaaa");
     }
 }

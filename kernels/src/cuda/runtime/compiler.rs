@@ -37,7 +37,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 71] = files![
+const FILES: [(&str, &str); 80] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -59,7 +59,16 @@ const FILES: [(&str, &str); 71] = files![
     "common/waits.cuh",
     "encode/minimum.cuh",
     "encode/values.cuh",
+    "experts/adapters.cuh",
+    "experts/barrier.cuh",
+    "experts/chosen.cuh",
+    "experts/hidden.cuh",
+    "experts/memory.cuh",
+    "experts/scores.cuh",
+    "experts/shape.cuh",
     "experts/staged.cuh",
+    "experts/stream.cuh",
+    "experts/tiles.cuh",
     "gdn/chunk.cuh",
     "gdn/conv.cuh",
     "gdn/finish.cuh",

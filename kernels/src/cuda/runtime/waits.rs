@@ -42,8 +42,8 @@ pub const WAITS: [BoundedWait; 21] = [
     wait("PREFILL_STEP_FREE", "attention/warpgroups.cuh", "a step's place to be free"),
     wait("PREFILL_RAW_PAGES", "attention/warpgroups.cuh", "a step's encoded pages"),
     wait("ENDLESS", "common/endless.cu", "what never comes"),
-    wait("EXPERT_ADAPTERS", "experts/experts.cu", "a row of A of the shared expert's adapters"),
-    wait("EXPERT_BLOCKS", "experts/experts.cu", "all blocks of the launch"),
+    wait("EXPERT_ADAPTERS", "experts/adapters.cuh", "a row of A of the shared expert's adapters"),
+    wait("EXPERT_BLOCKS", "experts/barrier.cuh", "all blocks of the launch"),
     wait("EXPERT_SCORES", "experts/experts.cu", "scores of a row"),
     wait("PAIR_CHUNK_FREE", "gdn/pairs.cuh", "a chunk's place to be free"),
     wait("PAIR_CHUNK_FULL", "gdn/pairs.cuh", "a chunk"),
@@ -261,7 +261,7 @@ mod tests {
         const LOOKS: [&str; 5] = [
             "common/counters.cuh",
             "common/endless.cu",
-            "experts/experts.cu",
+            "experts/barrier.cuh",
             "router/score.cuh",
             "sampler/exchange.cuh",
         ];
