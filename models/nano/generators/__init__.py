@@ -40,7 +40,7 @@ def form(rng):
     return records.make(rng, filling.listed)
 
 
-def calling(author):
+def called(author):
     return lambda rng: author.make(rng, aside=aside)
 
 
@@ -50,7 +50,7 @@ FAMILIES = {
     "told": (0.055, told),
     "read long": (0.02, long_reading),
     "fill": (0.165, either(forms.make, forms2.make, forms.filled, forms2.filled, form, form, form, form)),
-    "call": (0.155, either(calling(calls), calling(calls2), calling(tooling), calling(tooling))),
+    "call": (0.155, either(called(calls), called(calls2), called(tooling), called(tooling))),
     "refer": (0.10, either(followups.make, followups2.make, referring.make, referring.make)),
     "reckon": (0.115, either(figures.make, figures2.make, wordings.make, wordings.make)),
     "copy": (0.04, either(copies.make, copies2.make)),
