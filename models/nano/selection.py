@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""Asks a running server the questions of generators/held_out, which choose between trainings. The standard library alone.
+"""Asks a running server the questions of an author whom training never reads. The standard library alone.
+
+The author `held_out` chooses between trainings; `unseen` is the exam of a finished model, and needs no prose.
 
     chimere &
     python3 models/nano/selection.py --prose prose.txt.xz --scale 0.5 --wrong
+    python3 models/nano/selection.py --author unseen --json unseen.json
+    python3 models/nano/selection.py --author unseen --temperature 0.7
+    python3 models/nano/selection.py --author unseen --own-answers      # no server: the author's own answers must be right
 """
 import argparse
 import json
@@ -15,22 +20,47 @@ from eval import Server, as_sent, faults
 from generators.grade import right
 
 
-def main():
+def arguments():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--author", choices=generators.ASKING, default=generators.ASKING[0])
     ap.add_argument("--url", default="http://127.0.0.1:8080")
     ap.add_argument("--model", help="default: the first that /v1/models lists")
-    ap.add_argument("--prose", required=True)
+    ap.add_argument("--prose", help="passages of prose.py, which held_out asks about")
     ap.add_argument("--concurrency", type=int, default=8)
     ap.add_argument("--scale", type=float, default=1.0)
     ap.add_argument("--seed", type=int, default=7)
+    ap.add_argument("--temperature", type=float, default=0)
     ap.add_argument("--only", default="")
     ap.add_argument("--timeout", type=float, default=600)
     ap.add_argument("--wrong", action="store_true")
+    ap.add_argument("--own-answers", action="store_true", help="grades the author's answers instead of a model's")
     ap.add_argument("--json")
     args = ap.parse_args()
-    generators.load(args.prose)
-    server, results = Server(args.url, args.model, args.timeout), {}
-    for label, (count, make, aim) in generators.ROWS.items():
+    if args.author == "held_out" and not args.prose:
+        ap.error("--author held_out needs --prose")
+    return args
+
+
+def own_answer(sample):
+    answer = sample.messages[-1]
+    return answer["content"], [(c["function"]["name"], c["function"]["arguments"]) for c in answer.get("tool_calls", ())]
+
+
+def answered(args):
+    """-> how a sample is answered: content and calls."""
+    if args.own_answers:
+        return own_answer
+    server = Server(args.url, args.model, args.timeout)
+    server.temperature = args.temperature
+    return lambda sample: server.chat(as_sent(sample.prompt()), sample.thinking, sample.tools)[:2]
+
+
+def main():
+    args = arguments()
+    if args.prose:
+        generators.load(args.prose)
+    answer, results = answered(args), {}
+    for label, (count, make, aim) in generators.rows(args.author).items():
         if args.only not in label:
             continue
         rng = random.Random(f"{args.seed} {label}")
@@ -38,7 +68,7 @@ def main():
 
         def ask(i):
             sample = samples[i]
-            content, calls, _ = server.chat(as_sent(sample.prompt()), sample.thinking, sample.tools)
+            content, calls = answer(sample)
             return right(sample, content, calls), content or str(calls), faults(content, calls, sample)
 
         answers = asked(ask, range(len(samples)), args.concurrency)

@@ -26,6 +26,7 @@ import generators
 import generators.grade
 import model as nano
 import rows
+import shares
 from chat import render
 from data import ROW_TOKENS, Stream
 from tasks.grade import parse_calls, right
@@ -184,11 +185,14 @@ class Trainer:
 
     def save(self, full=True):
         work = pathlib.Path(self.args.work)
-        save_weights({k: v for k, v in self.average.items()}, work / "weights")
+        self.save_average(work / "weights")
         if full:
             torch.save(dict(step=self.step, first_step=self.first_step, spent=self.spent, net=self.net.state_dict(), average=self.average,
                             muon=self.muon.buffers, adam=self.adam.state_dict()), work / "state.new")
             (work / "state.new").rename(work / "state.pt")
+
+    def save_average(self, folder):
+        save_weights(dict(self.average), folder)
 
     def resume(self):
         path = pathlib.Path(self.args.work, "state.pt")
@@ -373,6 +377,7 @@ def parser(description):
     ap.add_argument("--rows", type=int, default=16, help="rows a step")
     ap.add_argument("--row-tokens", type=int, default=ROW_TOKENS)
     ap.add_argument("--from-start", action="store_true", help="--minutes counts from the start of the process")
+    ap.add_argument("--began", type=float, help="--minutes counts from here, in seconds since 1970: a training that goes on keeps its end and its rate")
     ap.add_argument("--exam-scale", type=float, default=1.0, help="share of the questions of an exam")
     ap.add_argument("--exam-last", action="store_true", help="one exam at the end, of more questions, as a table")
     ap.add_argument("--announce", type=pathlib.Path, help="a file that is made once the last weights are saved, before the last exam: behind.py waits for it")
@@ -383,6 +388,10 @@ def parser(description):
     ap.add_argument("--exam-every", type=int, default=1000)
     ap.add_argument("--heldout-every", type=int, default=500, help="perplexity of the held-out pages, between exams; 0: never")
     ap.add_argument("--save-every", type=int, default=500)
+    ap.add_argument("--save-seconds", type=float, default=1e9, help="the whole state is saved too when so much time has passed")
+    ap.add_argument("--mixed-with", help="a GGUF that the last weights are mixed with, at the share of --shares that shares.py finds best")
+    ap.add_argument("--shares", type=json.loads, default=[1.0, 0.8, 0.9, 0.7], help="of the last weights, as JSON, in the order in which they are tried")
+    ap.add_argument("--shares-seconds", type=float, default=60, help="no other share is tried after so long")
     ap.add_argument("--workers", type=int, default=13)
     ap.add_argument("--seed", type=int, default=0)
     return ap
@@ -425,9 +434,11 @@ def run(args, kind=Trainer):
         (work / "wrong.txt").write_text("\n".join(f"{label}: {w}" for label, found in wrong.items() for w in found))
 
     marked = time.time()
-    started = PROCESS_STARTED if args.from_start else marked
+    started = args.began or (PROCESS_STARTED if args.from_start else marked)
     since = waited = 0
+    saved = marked
     while trainer.step < args.steps and time.time() - started < args.minutes * 60:
+        trainer.time_gone = (time.time() - started) / (args.minutes * 60)
         told = trainer.update(batch)
         began = time.time()
         batch = next(source)
@@ -442,7 +453,6 @@ def run(args, kind=Trainer):
                    minutes=round((now - started) / 60, 2))
             marked, since, waited = now, 0, 0
             assert math.isfinite(told["loss"]), "the loss is not finite"
-            trainer.time_gone = (now - started) / (args.minutes * 60)
         if args.heldout_every and trainer.step % args.heldout_every == 0:
             report(**read_heldout())
             marked, since, waited = time.time(), 0, 0
@@ -451,11 +461,16 @@ def run(args, kind=Trainer):
             marked, since, waited = time.time(), 0, 0
         if trainer.step % args.save_every == 0:
             trainer.save(full=trainer.step % (4 * args.save_every) == 0)
+        if time.time() - saved > args.save_seconds:
+            trainer.save()
+            saved = time.time()
     trainer.save(full=not args.exam_last)
-    if args.announce:
-        args.announce.touch()
     if args.exam_last and not args.exam_every:
         examiner = Examiner(trainer.net, STREAM, device, args.exam_scale)
+    if args.mixed_with:
+        report(step=trainer.step, share=shares.choose(trainer, examiner, read_heldout, report))
+    if args.announce:
+        args.announce.touch()
     if examiner:
         examine()
     report(step=trainer.step, tokens=trainer.step * args.rows * args.row_tokens, done=True)

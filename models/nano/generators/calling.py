@@ -52,9 +52,8 @@ def declare(rng, name, description, parameters, required):
 def drawn(rng, author, verb=None, noun=None):
     """-> a tool of an author's words."""
     verb, noun = verb or author.verb(rng), noun or author.noun(rng)
-    parameters = {}
-    for _ in range(rng.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))):
-        p = author.parameter(rng, noun)
+    parameters, count = {}, rng.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))
+    for p in author.parameters(rng, count) if hasattr(author, "parameters") else (author.parameter(rng, noun) for _ in range(count)):
         parameters[p.name] = p
     parameters = list(parameters.values())
     required = {p.name for p in parameters if rng.random() < 0.7}

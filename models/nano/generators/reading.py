@@ -1,16 +1,20 @@
 """Questions about passages, cited by number, and those that no passage answers. An author brings relations, questions, layouts and frames."""
+import pathlib
+
 from tasks.sample import Sample, assistant, user
 
 from . import library, solve, words
 from .made import frames, grammar
-from .relations import World
+from .relations import World, table
 
 ABSENT_ONE_IN = 4
 COVERED_MAX = 0.7           # of the words of a question that a text must not answer
 TRIES = 60
 LONG_WORDS = (1800, 9000)   # of a long reading
 ANY_FRAME = 0.4             # of what training reads, in a layout that no author wrote
-MADE_RELATIONS = 14         # beside an author's own
+MADE_RELATIONS = 10         # beside an author's own
+# Statements and questions that mean the same in other words.
+LIKE_IN_MEANING = table(pathlib.Path(__file__).with_name("made") / "relations.txt")
 
 
 class Reading:
@@ -33,7 +37,8 @@ class Reading:
         """Passages of small facts about a few people and things."""
         relations = self.author.RELATIONS
         if not self.held_out and self.rng.random() < 0.75:
-            relations = self.rng.sample(relations, self.rng.randint(3, 12)) + grammar.relations(self.rng, self.rng.randint(3, MADE_RELATIONS))
+            relations = self.rng.sample(relations, self.rng.randint(2, 9)) + grammar.relations(self.rng, self.rng.randint(2, MADE_RELATIONS))
+            relations += self.rng.sample(LIKE_IN_MEANING, self.rng.randint(3, 20))
         self.world = World(self.rng, relations, count * self.rng.randint(1, 4) + 1)
         texts, at = [], 0
         for i in range(count):

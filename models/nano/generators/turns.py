@@ -10,6 +10,7 @@ from .relations import World
 
 CHAIN_MAX = 2               # steps before the last one
 RESULT_MAX = 9999
+EVEN = 0.12                 # of whole results are asked about being even
 
 
 def follow(rng, author, kind, **fields):
@@ -49,7 +50,17 @@ def of_result(rng, author):
     for _ in range(rng.randint(1, CHAIN_MAX)):
         ask, thought, answer, result = step(rng, author, result)
         messages += [user(ask), assistant(answer)]
+    if "even" in author.FOLLOW and result == int(result) and rng.random() < EVEN:
+        ask, thought, answer = even(rng, author, int(result))
+        return [*messages, user(ask), assistant(answer)], thought, answer, "text"
     return messages, thought, solve.shown(result), "number"
+
+
+def even(rng, author, result):
+    """Whether it is even, or odd."""
+    asked = rng.choice(("even", "odd"))
+    found = "odd" if result % 2 else "even"
+    return follow(rng, author, asked), f"{result} ends with {abs(result) % 10}: {found}.", f"{'Yes' if asked == found else 'No'}, {result} is {found}."
 
 
 def of_list(rng, author):
