@@ -376,8 +376,8 @@ fn start_error(error: &CudaBackendError, gpu: &GpuInfo) -> String {
     if error.is_out_of_memory() {
         let free = Bytes(gpu.free_bytes);
         return format!(
-            "GPU {}, {}, ran out of memory ({said}), although the plan above fits into the {free} that were free when it was \
-             made: something else took memory meanwhile; end it, or lower --vram-budget",
+            "GPU {}, {}, ran out of memory ({said}), although the plan above fits into the {free} that were \
+             free when it was made: something else took memory meanwhile; end it, or lower --vram-budget",
             gpu.ordinal, gpu.name
         );
     }

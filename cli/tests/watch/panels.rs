@@ -179,9 +179,10 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
 /// source of guesses panics, when the engine is lost, where a model's numbers overflow, with an encoder or a directory
-/// of documents or of examples to learn from, with collections, whose self-tests are idle work, where MCP is served or its tools are run, where there are pipelines, KV
-/// events are published or something leaves the process, with several replicas, or with a chat template, which this
-/// model has none of and kept responses, WebSockets, decisions, citations and turns of several rounds want.
+/// of documents or of examples to learn from, with collections, whose self-tests are idle work, where MCP is served or
+/// its tools are run, where there are pipelines, KV events are published or something leaves the process, with several
+/// replicas, or with a chat template, which this model has none of and kept responses, WebSockets, decisions, citations
+/// and turns of several rounds want.
 const ELSEWHERE: [&str; 30] = [
     "chimere_replica_",
     "chimere_dispatched_",

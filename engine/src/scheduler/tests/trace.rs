@@ -4,8 +4,8 @@
 //! 100`, `passes 16 of 2` where recomputed positions take passes of their own, two at a time, `apart` where prompts
 //! do), requests (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2 idle`; `decoding`: it has its first
 //! token when the trace starts), and what happens right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel
-//! A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token an end
-//! id, `thinks 2` bounds its thinking to two tokens and closes it with two more. With `checkpoints 2` there is a prefix
+//! A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token
+//! an end id, `thinks 2` bounds its thinking to two tokens and closes it with two more. With `checkpoints 2` there is a prefix
 //! cache; prompts are alike (`like 7 until 128`) up to a position, `turn 100` is where the answer begins, `scope 1` is
 //! another's. One step is in flight at a time unless `lag` says more.
 //!

@@ -1,4 +1,5 @@
-//! Answers that a candidate gives otherwise than the version that is served: those that differ most, for people to read.
+//! Answers that a candidate gives otherwise than the version that is served: those that differ most, for people to
+//! read.
 
 use crate::limits::{LEARNING_CHANGED_CHARS_MAX, LEARNING_CHANGED_MAX};
 use serde::{Deserialize, Serialize};
