@@ -22,11 +22,12 @@ pub fn digest(text: &str) -> String {
     Sha256::digest(text).iter().fold(HASHED.to_owned(), |out, byte| out + &format!("{byte:02x}"))
 }
 
-/// A hash as operators write it in files.
+/// A hash as operators write it in files, with or without [`HASHED`] before it.
 ///
 /// # Errors
 /// If it is not 64 hexadecimal digits. What it is instead is not repeated, because it may be a key.
 pub fn key_hash(hex: &str) -> Result<KeyHash, String> {
+    let hex = hex.strip_prefix(HASHED).unwrap_or(hex);
     let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
     let bytes = digits.filter(|digits| digits.len() == 2 * size_of::<KeyHash>()).and_then(|digits| {
         let (pairs, _) = digits.as_chunks::<2>();

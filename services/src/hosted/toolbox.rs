@@ -187,7 +187,7 @@ impl OpenToolbox {
             Arc::new(ServerTool { state: pins.state(&tool), ..tool })
         };
         let tools: Vec<Arc<ServerTool>> = listed.iter().map(judged).collect();
-        tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| self.tell(tool));
+        tools.iter().for_each(|tool| self.tell(tool));
         if named.servers.get(server.name()).is_some_and(|named| Arc::ptr_eq(named, server)) {
             let judged = JudgedTools { listed, pins, tools: tools.clone() };
             named.judged.lock().insert(server.name().to_owned(), judged);
@@ -195,7 +195,12 @@ impl OpenToolbox {
         tools
     }
 
+    /// Says once of a tool that it is withheld: again only if it was accepted in between.
     fn tell(&self, tool: &ServerTool) {
+        if tool.state == PinState::Accepted {
+            self.told.lock().retain(|(shown, _)| *shown != tool.shown);
+            return;
+        }
         if !self.told.lock().insert((tool.shown.clone(), format!("{} {}", tool.pin, tool.state.name()))) {
             return;
         }

@@ -19,7 +19,8 @@ impl LaterRounds {
     /// Answers the calls of the conversation that were asked about: a result without a text is an approval.
     ///
     /// # Errors
-    /// If a new approval is of a call that was never asked of this key, or that was answered before.
+    /// If a new approval is of a call that was never asked of this key, or that was answered before; or if the request
+    /// does not offer the call's tool, in which case the call waits on.
     pub async fn answer_approved(&mut self, messages: &mut [Message]) -> Result<(), TurnError> {
         let turn_begins = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
         let mut waiting = Vec::new();
@@ -27,6 +28,9 @@ impl LaterRounds {
             let Some(id) = asked_id(message) else { continue };
             match self.services.tools.approvals.find(self.caller.account, &id) {
                 KnownCall::Over(outcome) => message.content = Some(outcome.to_string()),
+                KnownCall::Waiting(call) if message.content.is_none() && self.hosted(&call.shown).is_none() => {
+                    return Err(not_named(&id, &call.shown));
+                }
                 KnownCall::Waiting(call) if message.content.is_none() => waiting.push((at, id, call)),
                 KnownCall::Waiting(call) => self.deny(&id, &call, message.content.as_deref().unwrap_or(DENIED)),
                 KnownCall::Unknown if message.content.is_some() => {}
@@ -126,4 +130,9 @@ fn unknown(id: &str) -> TurnError {
         "no call {shown:?} waits for this key's approval: none was asked about, it was answered, or its time is over"
     );
     TurnError::coded("messages", message, "approval_not_found")
+}
+
+fn not_named(id: &str, shown: &str) -> TurnError {
+    let message = format!("the call {id:?} is of {shown}, which no server in `tools` offers; it waits on");
+    TurnError::coded("tools", message, "approval_without_tool")
 }

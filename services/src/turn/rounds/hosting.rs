@@ -7,7 +7,7 @@ use crate::text::RawJson;
 use crate::turn::caller::TurnCaller;
 use crate::turn::error::TurnError;
 use crate::turn::hosted::{Hosted, ToolList};
-use crate::turn::options::{ChatRequest, McpRequest};
+use crate::turn::options::{AskedCalls, ChatRequest, McpRequest};
 use crate::turn::services::TurnServices;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -58,13 +58,17 @@ fn server_of(services: &TurnServices, caller: &TurnCaller, asked: &McpRequest) -
 /// The accepted tools of a server that the request allows.
 fn allowed(asked: &McpRequest, listed: ListedTools) -> Result<ToolList, TurnError> {
     let ListedTools { tools, error } = listed;
-    if let (Some(names), None) = (&asked.allowed, &error)
-        && let Some(name) = names.iter().find(|name| !tools.iter().any(|tool| tool.name == **name))
-    {
-        let shown: String = name.chars().take(64).collect();
-        let field = format!("{}.allowed_tools", asked.field);
-        let message = format!("`{field}` has {shown:?}, which {} does not offer", asked.server);
-        return Err(TurnError::invalid(field, message));
+    let asks = if let AskedCalls::Of(names) = &asked.asks { names.as_slice() } else { &[] };
+    let named =
+        [("allowed_tools", asked.allowed.as_deref().unwrap_or_default()), ("require_approval.always.tool_names", asks)];
+    for (field, names) in named {
+        let missing = |name: &&String| !tools.iter().any(|tool| tool.name == **name);
+        if let (Some(name), None) = (names.iter().find(missing), &error) {
+            let shown: String = name.chars().take(64).collect();
+            let field = format!("{}.{field}", asked.field);
+            let message = format!("`{field}` has {shown:?}, which {} does not offer", asked.server);
+            return Err(TurnError::invalid(field, message));
+        }
     }
     let wanted = |tool: &Arc<ServerTool>| {
         let named = asked.allowed.as_ref().is_none_or(|names| names.contains(&tool.name));

@@ -50,8 +50,11 @@ fn one(path: &str, tool: &Json) -> Result<McpRequest, ApiError> {
     }
     let (allowed, read_only) = allowed(&mut fields)?;
     let (asks, waived) = asked(&mut fields)?;
-    // Words for models that load tools later, or about the server.
-    fields.ignore_rest();
+    // Of models that load tools later, and words about the server. A restriction that is misspelt must not pass for none.
+    for name in ["defer_loading", "server_description"] {
+        fields.any(name);
+    }
+    fields.finish()?;
     Ok(McpRequest { field: path.to_owned(), server, allowed, read_only, asks, waived, requested })
 }
 
@@ -109,7 +112,9 @@ fn asked(fields: &mut Fields) -> Result<(AskedCalls, AskedCalls), ApiError> {
         Some(object @ Json::Object(_)) => {
             let mut filter = Fields::nested(path, object)?;
             let calls = |names: Option<Vec<String>>| names.map_or(AskedCalls::None, AskedCalls::Of);
-            let (always, never) = (listed(&mut filter, "always")?, listed(&mut filter, "never")?);
+            let always = listed(&mut filter, "always", &[])?;
+            // Reads that are waived wait for an approval where the operator wants that, which is the stricter.
+            let never = listed(&mut filter, "never", &["read_only"])?;
             filter.finish()?;
             Ok((calls(always), calls(never)))
         }
@@ -117,10 +122,16 @@ fn asked(fields: &mut Fields) -> Result<(AskedCalls, AskedCalls), ApiError> {
     }
 }
 
-fn listed(filter: &mut Fields, name: &'static str) -> Result<Option<Vec<String>>, ApiError> {
+/// Names of the tools in a filter, whose fields `without_effect` may be there too.
+fn listed(
+    filter: &mut Fields,
+    name: &'static str,
+    without_effect: &[&'static str],
+) -> Result<Option<Vec<String>>, ApiError> {
     let Some(mut listed) = filter.fields(name)? else { return Ok(None) };
     let (path, list) = (listed.path("tool_names"), listed.list("tool_names")?.unwrap_or_default());
-    listed.ignore_rest();
+    without_effect.iter().for_each(|name| drop(listed.any(name)));
+    listed.finish()?;
     names(&path, list).map(Some)
 }
 
@@ -197,5 +208,22 @@ mod tests {
         assert_eq!(error.param.as_deref(), Some("tools[0].server_label"));
         let error = read(json!({"type": "mcp", "server_label": "a", "require_approval": "sometimes"})).unwrap_err();
         assert!(error.message.contains("\"always\", \"never\""), "{}", error.message);
+    }
+
+    #[test]
+    fn a_restriction_that_is_misspelt_is_refused_and_words_about_a_server_are_not() {
+        for (fields, field) in [
+            (json!({"require_aproval": "always"}), "require_aproval"),
+            (json!({"allowed_tool": ["r"]}), "allowed_tool"),
+            (json!({"require_approval": {"always": {"tool_name": ["w"]}}}), "require_approval.always.tool_name"),
+            (json!({"require_approval": {"always": {"read_only": true}}}), "require_approval.always.read_only"),
+        ] {
+            let mut tool = json!({"type": "mcp", "server_label": "a"});
+            tool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            assert_eq!(read(tool).unwrap_err().param.as_deref(), Some(&*format!("tools[0].{field}")), "{fields}");
+        }
+        let described = json!({"type": "mcp", "server_label": "a", "server_description": "Notes.", "defer_loading": true,
+            "require_approval": {"never": {"read_only": true, "tool_names": ["r"]}}});
+        assert_eq!(read(described).unwrap().waived, AskedCalls::Of(vec!["r".into()]));
     }
 }
