@@ -50,7 +50,8 @@ fn one(path: &str, tool: &Json) -> Result<McpRequest, ApiError> {
     }
     let (allowed, read_only) = allowed(&mut fields)?;
     let (asks, waived) = asked(&mut fields)?;
-    // Of models that load tools later, and words about the server. A restriction that is misspelt must not pass for none.
+    // Of models that load tools later, and words about the server. A restriction that is misspelt must not pass for
+    // none.
     for name in ["defer_loading", "server_description"] {
         fields.any(name);
     }
@@ -222,8 +223,8 @@ mod tests {
             tool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
             assert_eq!(read(tool).unwrap_err().param.as_deref(), Some(&*format!("tools[0].{field}")), "{fields}");
         }
-        let described = json!({"type": "mcp", "server_label": "a", "server_description": "Notes.", "defer_loading": true,
-            "require_approval": {"never": {"read_only": true, "tool_names": ["r"]}}});
+        let described = json!({"type": "mcp", "server_label": "a", "server_description": "Notes.",
+            "defer_loading": true, "require_approval": {"never": {"read_only": true, "tool_names": ["r"]}}});
         assert_eq!(read(described).unwrap().waived, AskedCalls::Of(vec!["r".into()]));
     }
 }
