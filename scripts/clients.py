@@ -242,7 +242,7 @@ def anthropic(url, model):
     typed = client.messages.parse(output_format=kind, **plain)
     assert isinstance(typed.parsed_output, kind), typed
     try:
-        client.messages.create(messages=[{"role": "user", "content": "word " * 20_000}], **settings)
+        client.messages.create(messages=[{"role": "user", "content": "word " * 9000}], **settings)
         raise AssertionError("a prompt that does not fit was taken")
     except anthropic.BadRequestError as error:
         assert "prompt is too long: " in str(error), error

@@ -297,6 +297,6 @@ fn an_evaluation_that_makes_no_sense_is_refused_by_option() {
     let refused = |more: &str| desk.run(&format!("eval --on @t.txt --model {} {more}", nano())).unwrap_err();
     assert_eq!(refused("--table @t.engr --alpha 3"), "--alpha: wanted 0 to 2, got 3");
     assert_eq!(refused("--table @t.engr --lambda 0.96"), "--lambda: wanted 0 to 0.95, got 0.96");
-    assert_eq!(refused("--table @t.engr --window 20000"), "--window 20000: the model takes at most 16384 tokens");
+    assert_eq!(refused("--table @t.engr --window 5000"), "--window 5000: the model takes at most 4096 tokens");
     assert!(refused("--table @other.engr").contains("another tokenizer"));
 }
