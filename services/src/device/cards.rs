@@ -188,7 +188,7 @@ fn places(devices: &Devices, kept: &[usize]) -> Vec<CardPlace> {
 }
 
 /// The replica at a place. Beside others on its card it has a context of its own: two kernels of a whole grid that
-/// shared the chip would wait for one another's blocks, and what ends one context leaves the other.
+/// shared the chip would wait for one another's blocks.
 fn on_card(place: CardPlace, cards: &[(usize, Usable)], wanted: &DeviceRequest, model: &Model) -> ReplicaDevice {
     let CardPlace { ordinal, shares, first } = place;
     let (_, (config, gpu)) =

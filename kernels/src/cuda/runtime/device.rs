@@ -46,7 +46,7 @@ impl Device {
     }
 
     /// Opens device `ordinal` in a context of its own: the device runs one context at a time, so kernels of this one
-    /// never share the chip with those of another, and an error that ends another one's context leaves this one alone.
+    /// never share the chip with those of another. A trap in another one's context ended this one too on an H200.
     ///
     /// # Errors
     /// As [`Device::open`].

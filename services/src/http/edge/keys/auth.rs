@@ -278,7 +278,7 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     }
     let hash = match name.strip_prefix(HASHED) {
         Some(hex) => {
-            key_hash(hex).map_err(|_| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?
+            key_hash(name).map_err(|_| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?
         }
         None if name.len() < KEY_CHARS_MIN => {
             return Err(format!(
@@ -501,6 +501,7 @@ mod tests {
     #[test]
     fn a_file_without_a_key_or_with_a_strange_one_is_refused() {
         assert_eq!(parse("# nothing\n\n").unwrap_err(), "it has no key");
+        let twice = format!("{HASHED}{}", digest("sk-a-0123456789ab"));
         for (line, part) in [
             ("sk-a-0123456789ab one", "line 1 has a blank in its key"),
             ("sk#very-long-0123456789 # x", "a comment has a line of its own"),
@@ -510,6 +511,7 @@ mod tests {
             ("sk-a-0123456789ab\n\nsk-a-0123456789ab scope=admin", "line 3 has the key of line 1 again"),
             ("sk-ä", "plain ASCII"),
             ("sha256:12", "64 hexadecimal digits"),
+            (&*twice, "64 hexadecimal digits"),
             ("sk-a-0123456789ab weight=0", "from 1 to 1000, got 0"),
             ("sk-a-0123456789ab weight=x", "whole number for weight"),
             ("sk-a-0123456789ab scope=root", "scope=user or scope=admin"),
